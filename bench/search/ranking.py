@@ -84,8 +84,8 @@ def make_plans(partita, model, outputs, arguments, work, host):
             continue
         with open(plan) as file:
             text = json.load(file)
-        seconds = text["certificate"]["step_seconds"]
-        key = json.dumps(text["stages"])
+        seconds = text["entries"][0]["certificate"]["step_seconds"]
+        key = json.dumps(text["entries"][0]["stages"])
         if key in seen:
             continue
         seen.add(key)

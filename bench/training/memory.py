@@ -100,7 +100,7 @@ class Model:
 
     def plan(self):
         with open(f"{self.work}/bundle/plan.json") as file:
-            plan = json.load(file)
+            plan = json.load(file)["entries"][0]
         with open(f"{self.work}/bundle/bundle.json") as file:
             allocated = json.load(file)
         return plan, plan["stages"][0]["memory"], allocated

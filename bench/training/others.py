@@ -57,7 +57,7 @@ class Pair(Model):
         if done.returncode:
             return None
         with open(f"{bundle}/plan.json") as file:
-            plan = json.load(file)
+            plan = json.load(file)["entries"][0]
         memory = plan["stages"][0]["memory"]
         again = sum(len(s) for s in plan.get("recompute", {}).get("nodes", []))
         return bundle, needed(memory), again

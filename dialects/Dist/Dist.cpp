@@ -1,6 +1,8 @@
 //===- Dist.cpp - The dist dialect ----------------------------------------===//
 #include "dialects/Dist/Dist.h"
 
+#include "dialects/Dist/PlanAttributes.h"
+
 #include "dialects/Interfaces/Notes.h"
 #include "dialects/Interfaces/ValueNames.h"
 
@@ -171,9 +173,11 @@ static LogicalResult verifyStrategyAttr(Operation *op, StrategyAttr strategy) {
 /// Lists of [layout or number, number], one per value.
 static LogicalResult verifyServed(Operation *op, NamedAttribute attr, size_t values) {
   auto isEntry = [](Attribute entry) {
-    auto pair = dyn_cast<ArrayAttr>(entry);
-    return pair && pair.size() == 2 && isa<LayoutAttr, IntegerAttr>(pair[0]) &&
-           isa<IntegerAttr>(pair[1]);
+    auto parts = dyn_cast<ArrayAttr>(entry);
+    return parts && (parts.size() == 2 || parts.size() == 4) &&
+           isa<LayoutAttr, IntegerAttr>(parts[0]) && isa<IntegerAttr>(parts[1]) &&
+           (parts.size() == 2 ||
+            (isa<IntegerAttr>(parts[2]) && isa<DenseI32ArrayAttr>(parts[3])));
   };
   auto lists = dyn_cast<ArrayAttr>(attr.getValue());
   if (lists && lists.size() == values && llvm::all_of(lists, [&](Attribute list) {
@@ -201,7 +205,7 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
   StringRef name = attr.getName();
   if (name == meshAttr)
     return expectAttr<MeshAttr>(op, attr, "#dist.mesh");
-  if (name == noAllToAllAttr)
+  if (name == noAllToAllAttr || name == forSplitAttr)
     return expectAttr<UnitAttr>(op, attr, "unit");
   if (name == layoutAttr) {
     auto layout = expectAttr<LayoutAttr>(op, attr, "#dist.layout");
@@ -226,7 +230,7 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
     return verifyRecomputeAttr(op, attr);
   if (name == servedAttr || name == servedAgainAttr)
     return verifyServed(op, attr, op->getNumResults());
-  if (name == certificateAttr)
+  if (name == certificateAttr || name == planAttr)
     return expectAttr<DictionaryAttr>(op, attr, "dictionary");
   return op->emitOpError("has an unknown attribute ") << attr.getName();
 }

@@ -96,8 +96,8 @@ mlir::FailureOr<Servings> readServings(mlir::FunctionOpInterface function,
                                        const std::vector<Strategy> &strategies);
 void writeServed(mlir::FunctionOpInterface function, const ProgramFlow &flow,
                  int32_t value, const std::vector<ServedEntry> &entries);
-/// The entries of one list of a `dist.served`.
-std::vector<ServedEntry> servedEntriesIn(mlir::Attribute list);
+/// The entries that stand on a value; none where nothing does.
+std::vector<ServedEntry> servedOn(const ProgramFlow &flow, int32_t value);
 void clearServed(mlir::FunctionOpInterface function);
 
 /// What the conversions of a planned function, and of those that it runs, cost one rank

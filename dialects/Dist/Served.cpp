@@ -12,20 +12,29 @@ static ArrayAttr attributeOf(MeshAttr mesh, const std::vector<ServedEntry> &entr
     Attribute form = builder.getI64IntegerAttr(entry.window);
     if (entry.layout)
       form = LayoutAttr::get(mesh.getContext(), mesh, entry.layout->canonicalized());
-    list.push_back(builder.getArrayAttr({form, builder.getI64IntegerAttr(entry.from)}));
+    SmallVector<Attribute> parts{form, builder.getI64IntegerAttr(entry.from)};
+    if (entry.epoch || !entry.users.empty())
+      parts.append({builder.getI64IntegerAttr(entry.epoch.value_or(-1)),
+                    builder.getDenseI32ArrayAttr(entry.users)});
+    list.push_back(builder.getArrayAttr(parts));
   }
   return builder.getArrayAttr(list);
 }
 
-std::vector<ServedEntry> dist::servedEntriesIn(Attribute list) {
+static std::vector<ServedEntry> servedEntriesIn(Attribute list) {
   std::vector<ServedEntry> entries;
-  for (auto pair : cast<ArrayAttr>(list).getAsRange<ArrayAttr>()) {
+  for (auto parts : cast<ArrayAttr>(list).getAsRange<ArrayAttr>()) {
     ServedEntry entry;
-    if (auto layout = dyn_cast<LayoutAttr>(pair[0]))
+    if (auto layout = dyn_cast<LayoutAttr>(parts[0]))
       entry.layout = layout.getLayout();
     else
-      entry.window = static_cast<int32_t>(cast<IntegerAttr>(pair[0]).getInt());
-    entry.from = static_cast<int32_t>(cast<IntegerAttr>(pair[1]).getInt());
+      entry.window = static_cast<int32_t>(cast<IntegerAttr>(parts[0]).getInt());
+    entry.from = static_cast<int32_t>(cast<IntegerAttr>(parts[1]).getInt());
+    if (parts.size() == 4) {
+      if (int64_t epoch = cast<IntegerAttr>(parts[2]).getInt(); epoch >= 0)
+        entry.epoch = epoch;
+      llvm::append_range(entry.users, cast<DenseI32ArrayAttr>(parts[3]).asArrayRef());
+    }
     entries.push_back(std::move(entry));
   }
   return entries;
@@ -52,8 +61,7 @@ void dist::writeServed(FunctionOpInterface function, const ProgramFlow &flow,
   op->setAttr(name, builder.getArrayAttr(lists));
 }
 
-/// The entries that stand on a value; none where nothing does.
-static std::vector<ServedEntry> servedOn(const ProgramFlow &flow, int32_t value) {
+std::vector<ServedEntry> dist::servedOn(const ProgramFlow &flow, int32_t value) {
   const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
   const FlowEnd &end = flow.ends[static_cast<size_t>(it.producer)];
   if (end.kind == FlowEnd::Argument) {

@@ -10,8 +10,6 @@
 #include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/File.h"
-#include "partita/Rule/Decide/Work.h"
-#include "partita/Search/PlanName.h"
 #include "partita/Train/Spec.h"
 #include "passes/Import/Import.h"
 #include "passes/Import/MarkStates.h"
@@ -187,24 +185,19 @@ Expected<void> Compiler::divide() {
 }
 
 Expected<void> Compiler::annotate() {
-  if (request.levels.from >= Level::L2) {
-    auto ok = readLevel("02-planned", [](PassManager &manager) {
-      manager.addPass(createVerifyPlannedPass());
-    });
-    if (ok)
-      recordPlan();
-    return ok;
-  }
-  auto ok = decide();
-  // Services stand on ops only until conversions are ops.
-  if (ok) {
-    recordPlan();
-    recordStates();
-  }
-  return ok.and_then([&] {
-    return runPasses("02-planned", [&](OpPassManager &manager) {
-      buildConversionsPipeline(manager, request.told.explain);
-    });
+  auto ok = request.levels.from >= Level::L2
+                ? readLevel("02-planned",
+                            [](PassManager &manager) {
+                              manager.addPass(createVerifyPlannedPass());
+                            })
+                : decide().and_then([&] {
+                    recordStates();
+                    return runPasses("", [&](OpPassManager &manager) {
+                      buildConversionsPipeline(manager, request.told.explain);
+                    });
+                  });
+  return ok.and_then([&] { return recordPlan(); }).and_then([&] {
+    return dump("02-planned");
   });
 }
 
@@ -228,8 +221,9 @@ Expected<void> Compiler::decide() {
     return ok;
   Deciding how{request.mode,     request.hints, request.plan,       request.machine,
                request.allToAll, job.stage,     request.told.hints, request.told.explain};
-  return runPasses(
-      "", [&](OpPassManager &manager) { manager.addPass(createShardPass(how)); });
+  return runPasses("",
+                   [&](OpPassManager &manager) { manager.addPass(createShardPass(how)); })
+      .and_then([&] { return stateFacts(); });
 }
 
 /// States that another entry has lie as they do there.
@@ -264,131 +258,6 @@ void Compiler::recordStates() {
     }
 }
 
-/// How the users of the values of an op or argument are served, as plans write it.
-static std::vector<std::string> servedTexts(Attribute attribute, const Mesh &mesh) {
-  std::vector<std::string> texts;
-  if (auto lists = dyn_cast_if_present<ArrayAttr>(attribute))
-    for (Attribute list : lists)
-      texts.push_back(servedText(mesh, dist::servedEntriesIn(list)));
-  return texts;
-}
-
-/// How the work is spread, and notes where that is not even. `parallelism`: by which
-/// kinds, as PlanStage::name.
-std::optional<PlanWork> Compiler::recordWork(std::string &parallelism) {
-  auto function = module->lookupSymbol<func::FuncOp>("main");
-  auto flow = dist::buildFlow(function, dist::findMesh(*module).getMesh(),
-                              dist::Callees::Inlined);
-  auto strategies = failed(flow) ? FailureOr<std::vector<Strategy>>(failure())
-                                 : dist::readStrategies(function, **flow);
-  if (failed(strategies))
-    return std::nullopt;
-  (*flow)->graph.finalize();
-  parallelism = search::planName((*flow)->graph, *strategies);
-  Work work = workOf((*flow)->graph, *strategies);
-  for (std::string &note : workNotes(work))
-    report.notes.push_back(std::move(note));
-  PlanWork result{work.total, work.mostPerRank, work.meanPerRank, work.duplicated, {}};
-  for (const Work::Axis &axis : work.axes)
-    result.axes.push_back({axis.name, axis.unused, axis.onlyPadding});
-  return result;
-}
-
-/// In program order: the ops of a loop's body where the loop is, as a plan is read. Ops
-/// of one name and kind are told apart by it. A copy of what is computed again stands
-/// behind the op.
-static void recordNodes(func::FuncOp function, const Mesh &mesh,
-                        std::vector<PlanNode> &nodes) {
-  function.walk([&](Operation *op) {
-    auto strategy = dist::strategyAttrOf(op);
-    auto add = [&](const char *suffix, StringRef served) {
-      nodes.push_back({dist::nodeName(op) + suffix, op->getName().getStringRef().str(),
-                       strategy ? strategy.str() : "",
-                       servedTexts(op->getAttr(served), mesh)});
-    };
-    // One without is a weight that is kept in parts.
-    if (strategy || op->hasAttr(dist::servedAttr))
-      add("", dist::servedAttr);
-    if (dist::recomputeOf(op))
-      add(dist::copySuffix, dist::servedAgainAttr);
-    if (auto call = dyn_cast<CallingOpInterface>(op))
-      for (Operation *callee : call.getCallees())
-        recordNodes(cast<func::FuncOp>(callee), mesh, nodes);
-  });
-}
-
-static std::string normalPath(const std::string &path) {
-  return std::filesystem::path(absolutePath(path)).lexically_normal().string();
-}
-
-void Compiler::recordPlan() {
-  plan.model = absolutePath(request.model.file);
-  plan.shapes.clear(); // what an earlier stage has recorded
-  plan.constants.clear();
-  for (const onnx_model::ShapeBinding &binding : request.model.shapes)
-    plan.shapes.push_back(binding.str());
-  for (const onnx_model::ConstBinding &binding : request.model.constants)
-    plan.constants.push_back(binding.name + "=" + normalPath(binding.file));
-  plan.states = request.model.states;
-  if (request.train)
-    plan.train = normalPath(request.train->file);
-  plan.mode = request.plan ? "plan" : name(request.mode);
-  plan.hints = request.hints ? request.hints->text : "";
-  PlanStage stage;
-  std::optional<PlanWork> work = recordWork(stage.name);
-  plan.notes = report.notes;
-  stage.mesh = dist::findMesh(*module).getMesh().str();
-  auto function = module->lookupSymbol<func::FuncOp>("main");
-  Mesh mesh = dist::findMesh(*module).getMesh();
-  auto textOf = [](dist::LayoutAttr layout) { return layout ? layout.str() : ""; };
-  auto tensor = [&](StringAttr name, dist::LayoutAttr layout, dist::StateAttr state) {
-    PlanTensor made;
-    made.name = name ? name.getValue().str() : "";
-    made.layout = textOf(layout);
-    made.state = state ? state.getName().str() : "";
-    return made;
-  };
-  auto sizesOf = graph::Returned(function).dims();
-  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
-    stage.arguments.push_back(
-        tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
-               dist::argumentLayout(function, i), dist::argumentState(function, i)));
-    for (const std::string &text :
-         servedTexts(function.getArgAttr(i, dist::servedAttr), mesh))
-      stage.arguments.back().served = text;
-  }
-  for (unsigned i = 0; i < function.getNumResults(); ++i)
-    stage.results.push_back(
-        tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
-               dist::resultLayout(function, i), dist::resultState(function, i)));
-  for (PlanTensor &result : stage.results)
-    if (auto own = sizesOf.find(result.name); own != sizesOf.end())
-      result.sizes = own->second;
-  recordNodes(function, mesh, stage.nodes);
-  for (auto other : module->getOps<func::FuncOp>()) {
-    if (other == function || other.isExternal())
-      continue;
-    PlanFunction &ends = stage.functions.emplace_back();
-    ends.name = other.getName().str();
-    for (unsigned i = 0; i < other.getNumArguments(); ++i)
-      ends.arguments.push_back(textOf(dist::argumentLayout(other, i)));
-    for (unsigned i = 0; i < other.getNumResults(); ++i)
-      ends.results.push_back(textOf(dist::resultLayout(other, i)));
-  }
-  stage.work = std::move(work);
-  plan.stages = {std::move(stage)};
-  plan.certificate = certificateOf(*module);
-  plan.recompute = job.feedback.recompute;
-  if (rows)
-    plan.accumulation = job.feedback.microBatches.value_or(1);
-  if (PlanCertificate *known = plan.certificate ? &*plan.certificate : nullptr;
-      known && job.feedback.lowerBoundSeconds) {
-    known->lowerBoundSeconds = *job.feedback.lowerBoundSeconds;
-    known->gap = 1 - known->lowerBoundSeconds / known->stepSeconds;
-    known->proved = known->lowerBoundSeconds == known->stepSeconds;
-  }
-}
-
 Expected<void> Compiler::partition() {
   if (request.levels.from < Level::L3)
     job.progress("partitioning");
@@ -402,8 +271,8 @@ Expected<void> Compiler::partition() {
   if (!ok)
     return ok;
   summarize();
-  plan.stages[0].collectives = report.collectives;
-  report.work = plan.stages[0].work;
+  plan.entry().stages[0].collectives = report.collectives;
+  report.work = plan.entry().stages[0].work;
   return request.levels.from < Level::L3 ? checkPrice() : Expected<void>();
 }
 
@@ -471,7 +340,7 @@ Expected<void> Compiler::readLevel(const std::string &dump,
                                       : Expected<void>();
 }
 
-Expected<void> Compiler::runPasses(const std::string &dump,
+Expected<void> Compiler::runPasses(const std::string &name,
                                    const std::function<void(OpPassManager &)> &add) {
   error = {}; // an earlier run spoke of another module
   if (job.stop.isRaised())
@@ -480,7 +349,11 @@ Expected<void> Compiler::runPasses(const std::string &dump,
   add(manager);
   if (failed(manager.run(*module)))
     return tl::unexpected(firstError({.message = "the pipeline failed"}));
-  if (dump.empty() || request.levels.dump.empty() || request.levels.from > Level::L0)
+  return name.empty() ? Expected<void>() : dump(name);
+}
+
+Expected<void> Compiler::dump(const std::string &name) {
+  if (request.levels.dump.empty() || request.levels.from > Level::L0)
     return {};
   std::error_code code;
   std::filesystem::create_directories(request.levels.dump, code);
@@ -490,7 +363,7 @@ Expected<void> Compiler::runPasses(const std::string &dump,
   // Constants in full, so that what is written can be read; weights are names only.
   flags.enableDebugInfo(/*enable=*/true, /*prettyForm=*/false);
   module->print(stream, flags);
-  return writeFile(request.levels.dump + "/" + dump + ".mlir", text + "\n");
+  return writeFile(request.levels.dump + "/" + name + ".mlir", text + "\n");
 }
 
 Expected<void> Compiler::dumpPlan() {
@@ -591,8 +464,9 @@ static Expected<CompileReport> compileOnce(const Job &job, bool isStaged) {
       [&] { return compiler.timed(Level::L5, "code", &Compiler::emit); });
   if (!ok)
     return tl::unexpected(ok.error());
-  auto certificate = isStaged ? std::nullopt : certificateOf(*compiler.module);
-  if (certificate) {
+  // A plan that is given is not made anew where it does not fit.
+  const auto &certificate = compiler.plan.entry().certificate;
+  if (certificate && !isStaged && !job.request.plan) {
     compiler.report.memoryLimit = certificate->memoryLimit;
     compiler.report.plannedMemory = certificate->memoryPerDevice;
   }
@@ -613,6 +487,8 @@ static Expected<CompileReport> compileUntilItFits(Job job) {
     return tl::unexpected(entries.error());
   if (entries->size() > 1)
     return compileEntries(*entries, std::move(job));
+  if (auto ok = takeEntry(job.request, entries->front()); !ok)
+    return tl::unexpected(ok.error());
   auto staged = wantsStages(request);
   if (!staged)
     return tl::unexpected(staged.error());

@@ -37,7 +37,7 @@ Expected<bool> partita::wantsStages(const Request &request) {
   if (request.levels.from > Level::L0 ||
       !(cut.stages > 1 || cut.groups > 0 || cut.microBatches > 1 ||
         request.meshes.size() > 1 ||
-        (plan && (plan->stages.size() > 1 || plan->microBatches > 1)) ||
+        (plan && (plan->entry().stages.size() > 1 || plan->entry().microBatches > 1)) ||
         !hints.stages.empty() || !hints.groups.empty()))
     return false;
   if (!request.train)
@@ -84,7 +84,7 @@ private:
                        "stage has hints of its own");
     order.microBatches = request.cut.microBatches;
     if (request.plan)
-      return followPlan(*request.plan);
+      return followPlan(request.plan->file, request.plan->entry());
     // Hints may make more stages, and place them.
     return request.cut.stages > 1 && hints.stages.empty()
                ? placeStages(request.cut.stages)
@@ -93,9 +93,9 @@ private:
 
   /// Stages, groups of ranks, meshes and order of a plan. What else is said of them must
   /// be the same.
-  Expected<void> followPlan(const Plan &plan) {
+  Expected<void> followPlan(const std::string &file, const PlanEntry &plan) {
     auto differs = [&](const std::string &has, const std::string &given) {
-      return makeError("'" + plan.file + "' is a plan with " + has + ", not " + given);
+      return makeError("'" + file + "' is a plan with " + has + ", not " + given);
     };
     auto count = [](int64_t number, const char *what) {
       return std::to_string(number) + " " + what +
@@ -127,13 +127,13 @@ private:
     if (!request.meshes.empty() && meshes != own &&
         !(meshes.size() == 1 &&
           std::ranges::all_of(own, [&](const Mesh &mesh) { return mesh == meshes[0]; })))
-      return makeError("'" + plan.file + "' is a plan for other meshes than --mesh \"" +
+      return makeError("'" + file + "' is a plan for other meshes than --mesh \"" +
                        str(request.meshes) + "\"");
     meshes = std::move(own);
     for (size_t s = 0; s < plan.stages.size(); ++s)
       if (const auto &ranks = plan.stages[s].ranks;
           !ranks.empty() && ranks != ranksOf(order.groupOf[s]))
-        return makeError("'" + plan.file + "': stage " + std::to_string(s) +
+        return makeError("'" + file + "': stage " + std::to_string(s) +
                          " is on ranks that its mesh does not have there");
     return {};
   }
@@ -502,7 +502,7 @@ private:
       collective.times *= request.cut.microBatches;
     if (!ok || request.levels.to < Level::L2)
       return ok;
-    product.plan.stages[0].collectives = product.report.collectives;
+    product.plan.entry().stages[0].collectives = product.report.collectives;
     return product.dumpPlan();
   }
 
@@ -519,8 +519,8 @@ private:
         return makeError(prefix + ok.error().message);
       if (request.levels.to >= Level::L2) {
         recordShared(*product.module, s);
-        product.plan.stages[0].ranks = ranksOf(order.groupOf[s]);
-        if (const auto &certificate = product.plan.certificate)
+        product.plan.entry().stages[0].ranks = ranksOf(order.groupOf[s]);
+        if (const auto &certificate = product.plan.entry().certificate)
           planned[order.groupOf[s]] += certificate->memoryPerDevice;
       }
       for (const std::string &text : product.report.notes)
@@ -528,19 +528,20 @@ private:
       collectives.insert(collectives.end(), product.report.collectives.begin(),
                          product.report.collectives.end());
       if (request.levels.to >= Level::L2)
-        plans.push_back(std::move(product.plan.stages[0]));
+        plans.push_back(std::move(product.plan.entry().stages[0]));
       program.stages[s] = std::move(product.module);
     }
-    product.plan.stages = std::move(plans);
-    product.plan.certificate.reset();
+    product.plan.entry().stages = std::move(plans);
+    product.plan.entry().certificate.reset();
     product.report.memoryLimit = limit;
     for (const auto &[group, bytes] : planned)
       product.report.plannedMemory = std::max(product.report.plannedMemory, bytes);
     notes.insert(notes.end(), stageNotes.begin(), stageNotes.end());
-    product.report.notes = product.plan.notes = notes;
+    product.report.notes = notes;
+    product.plan.entry().notes = request.plan ? request.plan->entry().notes : notes;
     product.report.collectives = std::move(collectives);
-    product.plan.microBatches = request.cut.microBatches;
-    product.plan.round = order.round;
+    product.plan.entry().microBatches = request.cut.microBatches;
+    product.plan.entry().round = order.round;
     now.request.levels.dump = request.levels.dump;
     return request.levels.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
   }

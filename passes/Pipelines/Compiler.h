@@ -136,8 +136,11 @@ public:
   /// One of these, which takes its time in the report; none if the request ends before
   /// its level.
   Expected<void> timed(Level level, const char *name, Expected<void> (Compiler::*step)());
-  /// Fills `plan` from the attributes of a decided program.
-  void recordPlan();
+  /// States on a decided module what was decided beside ops, values and ends.
+  Expected<void> stateFacts();
+  /// Fills `plan` from a planned program, or one that is decided, whose facts then are
+  /// those of the plan.
+  Expected<void> recordPlan();
   /// plan.json beside the levels.
   Expected<void> dumpPlan();
 
@@ -155,9 +158,11 @@ public:
   Error firstError(Error other) const { return error.message.empty() ? other : error; }
 
 private:
-  std::optional<PlanWork> recordWork(std::string &parallelism);
   Expected<void> derive();
   Expected<void> markChosen();
+  /// Writes the module beside the levels, unless nothing is written there.
+  Expected<void> dump(const std::string &name);
+  Expected<PlanStage> stageOf(mlir::ModuleOp decided);
   Expected<void> divide();
   Expected<void> keepStates();
   void recordStates();

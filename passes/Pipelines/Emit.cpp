@@ -100,30 +100,43 @@ static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
   entry.weights = [&compiler, &request](const std::string &weight) {
     return dataOf(compiler.weights, weight, request);
   };
-  entry.plan = [&compiler, &request](const std::vector<PlanMemory> &memory) {
-    Plan &plan = compiler.plan;
-    const Emission &emission = request.emission;
-    plan.modelRelative = relativePath(
-        plan.model, emission.place.empty() ? emission.output : emission.place);
-    plan.stages.resize(std::max(plan.stages.size(), memory.size()));
-    // A program is a group of ranks; the first of its stages tells of all of them.
-    std::set<std::vector<int64_t>> told;
-    std::map<int64_t, PlanStage *> programs; // by first rank
-    for (PlanStage &stage : plan.stages)
-      if (stage.ranks.empty() || told.insert(stage.ranks).second)
-        programs[stage.ranks.empty() ? static_cast<int64_t>(programs.size())
-                                     : stage.ranks[0]] = &stage;
-    size_t next = 0;
-    for (auto &[rank, stage] : programs)
-      if (next < memory.size())
-        stage->memory = memory[next++];
-    // What the program takes, not what was expected of it.
-    if (plan.certificate && memory.size() == 1)
-      plan.certificate->memoryPerDevice =
-          memory[0].arena + memory[0].weights + memory[0].packed + memory[0].states;
-    return plan.json();
-  };
   return entry;
+}
+
+/// Adds what the programs of an entry need.
+static void addMemory(PlanEntry &entry, const std::vector<PlanMemory> &memory) {
+  entry.stages.resize(std::max(entry.stages.size(), memory.size()));
+  // A program is a group of ranks; the first of its stages tells of all of them.
+  std::set<std::vector<int64_t>> told;
+  std::map<int64_t, PlanStage *> programs; // by first rank
+  for (PlanStage &stage : entry.stages)
+    if (stage.ranks.empty() || told.insert(stage.ranks).second)
+      programs[stage.ranks.empty() ? static_cast<int64_t>(programs.size())
+                                   : stage.ranks[0]] = &stage;
+  size_t next = 0;
+  for (auto &[rank, stage] : programs)
+    if (next < memory.size())
+      stage->memory = memory[next++];
+  // What the program takes, not what was expected of it.
+  if (entry.certificate && memory.size() == 1)
+    entry.certificate->memoryPerDevice =
+        memory[0].arena + memory[0].weights + memory[0].packed + memory[0].states;
+}
+
+/// The plan of a bundle of these entries.
+static Plan planOf(const std::vector<NamedCompiler> &compilers, const Request &request,
+                   const std::vector<std::vector<PlanMemory>> &memory) {
+  Plan plan = compilers.front().second->plan;
+  const Emission &emission = request.emission;
+  plan.modelRelative =
+      relativePath(plan.model, emission.place.empty() ? emission.output : emission.place);
+  plan.entries.clear();
+  for (const auto &[name, compiler] : compilers) {
+    plan.entries.push_back(compiler->plan.entry());
+    plan.entries.back().name = name;
+    addMemory(plan.entries.back(), memory[plan.entries.size() - 1]);
+  }
+  return plan;
 }
 
 Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
@@ -154,6 +167,9 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   emit.dumpDir = request.levels.dump;
   emit.hashWeights = request.emission.hashWeights;
   emit.inputs = first.inputNames;
+  emit.plan = [&](const std::vector<std::vector<PlanMemory>> &memory) {
+    return planOf(compilers, request, memory).json();
+  };
   emit.model = std::filesystem::path(request.model.file).filename().string();
   if (request.train)
     emit.texts[specificationFileName] = request.train->text;

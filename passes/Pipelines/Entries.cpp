@@ -49,6 +49,21 @@ partita::entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes) {
   return entries;
 }
 
+Expected<void> partita::takeEntry(Request &request, const EntryShapes &entry) {
+  if (!request.plan || request.plan->entries.size() == 1)
+    return {};
+  std::vector<std::string> shapes;
+  for (const onnx_model::ShapeBinding &binding : entry.shapes)
+    shapes.push_back(binding.str());
+  auto own = std::ranges::find(request.plan->entries, shapes, &PlanEntry::shapes);
+  if (own == request.plan->entries.end())
+    return request.plan->of(entry.name).map([&](Plan found) {
+      request.plan = std::move(found);
+    });
+  request.plan->entries = {PlanEntry(*own)};
+  return {};
+}
+
 /// What one entry's compile did, beside the others'.
 static std::string summaryOf(const std::string &name, const CompileReport &report) {
   PlanCommunication all = communicationOf(report.collectives);
@@ -69,9 +84,13 @@ Expected<CompileReport> partita::compileEntries(const std::vector<EntryShapes> &
   if (!staged)
     return tl::unexpected(staged.error());
   const std::string dump = job.request.levels.dump;
+  const std::optional<Plan> plan = job.request.plan;
   std::vector<std::string> notes;
   for (const EntryShapes &entry : entries) {
     job.request.model.shapes = entry.shapes;
+    job.request.plan = plan;
+    if (auto ok = takeEntry(job.request, entry); !ok)
+      return tl::unexpected(ok.error());
     if (!dump.empty())
       job.request.levels.dump = dump + "/entry" + std::to_string(made.size());
     job.beginSources();

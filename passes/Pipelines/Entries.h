@@ -19,6 +19,10 @@ struct EntryShapes {
 Expected<std::vector<EntryShapes>>
 entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes);
 
+/// Makes a plan that is followed that of one entry: of these shapes, else of this name. A
+/// plan of one entry is any entry's. An error lists the plan's entries.
+Expected<void> takeEntry(Request &request, const EntryShapes &entry);
+
 /// Compiles every entry and writes one bundle. States lie as the first entry has them.
 Expected<CompileReport> compileEntries(const std::vector<EntryShapes> &entries, Job job);
 

@@ -12,7 +12,7 @@ using namespace partita;
 static Expected<void> findModel(const std::string &bundle, ExportOptions &options) {
   if (options.model.empty()) {
     // All entries are of one model.
-    auto plan = planFile(bundle, "").and_then(readPlan);
+    auto plan = planFile(bundle, "").and_then(readAnyPlan);
     if (!plan)
       return tl::unexpected(plan.error());
     options.model = findRecorded(bundle, plan->modelRelative, plan->model);

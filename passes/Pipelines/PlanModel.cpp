@@ -1,6 +1,7 @@
 //===- PlanModel.cpp - The fastest plan of a model on a cluster -----------===//
 #include "passes/Pipelines/PlanModel.h"
 
+#include "dialects/Dist/PlanAttributes.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Units.h"
 #include "partita/Rule/Decide/ReadyRules.h"
@@ -12,6 +13,7 @@
 #include "partita/Search/RecomputeBound.h"
 #include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/PlanReport.h"
 #include "passes/Pipelines/PlanText.h"
 #include "passes/Pipelines/Recompute.h"
@@ -504,8 +506,10 @@ Expected<PlannedModel> Planner::finish(size_t best) {
     text += "wrote " + options.report + "\n";
   }
   writeFound(function(), **flow, *chosen.found, target);
-  compiler.recordPlan();
-  PlanCertificate &certificate = *compiler.plan.certificate;
+  auto known = dist::certificateOf(*compiler.module);
+  if (!known)
+    return tl::unexpected(known.error());
+  PlanCertificate &certificate = **known;
   certificate.lowerBoundSeconds = static_cast<double>(boundOf(results)) * 1e-12;
   certificate.gap = certificate.stepSeconds == 0
                         ? 0
@@ -514,6 +518,16 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   certificate.overlapped = {static_cast<double>(story.overlap->time) * 1e-12,
                             static_cast<double>(story.overlap->lowerBound) * 1e-12};
   certificate.searchSeconds = searchSeconds;
+  dist::setCertificate(*compiler.module, certificate);
+  auto ok = compiler.stateFacts()
+                .and_then([&] {
+                  return compiler.runPasses("", [](OpPassManager &manager) {
+                    buildConversionsPipeline(manager, "");
+                  });
+                })
+                .and_then([&] { return compiler.recordPlan(); });
+  if (!ok)
+    return tl::unexpected(ok.error());
   PlannedModel planned{std::move(text), compiler.plan.json()};
   if (options.output.empty())
     return planned;

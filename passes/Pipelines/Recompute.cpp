@@ -32,9 +32,9 @@ void partita::takeChoices(Job &job) {
   if (!plan || !job.request.train)
     return;
   if (!job.feedback.recompute)
-    job.feedback.recompute = plan->recompute;
+    job.feedback.recompute = plan->entry().recompute;
   if (!job.feedback.microBatches)
-    job.feedback.microBatches = plan->accumulation;
+    job.feedback.microBatches = plan->entry().accumulation;
 }
 
 bool partita::choosesRecompute(const Job &job) {
@@ -62,7 +62,8 @@ RecomputeChoices::create(const Job &given, std::optional<int64_t> memory) {
   Compiler compiler(job);
   if (auto ok = compiler.import().and_then([&] { return compiler.decide(); }); !ok)
     return tl::unexpected(ok.error());
-  compiler.recordPlan();
+  if (auto ok = compiler.recordPlan(); !ok)
+    return tl::unexpected(ok.error());
   auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
   const Mesh mesh = job.request.mesh();
   auto flow = dist::buildFlow(function, mesh, dist::Callees::Inlined);
@@ -86,8 +87,8 @@ RecomputeChoices::create(const Job &given, std::optional<int64_t> memory) {
       timing, search::Decided{std::move(*strategies), std::move(*servings)},
       job.feedback.microBatches);
   made->rows = compiler.rows;
-  if (compiler.plan.certificate)
-    made->lowerBoundSeconds = compiler.plan.certificate->lowerBoundSeconds;
+  if (const auto &certificate = compiler.plan.entry().certificate)
+    made->lowerBoundSeconds = certificate->lowerBoundSeconds;
   return made;
 }
 
@@ -395,7 +396,7 @@ static Expected<StepForm> formed(const Job &job) {
   if (!needs)
     return tl::unexpected(needs.error());
   StepForm form{needs->bytes, std::nullopt, std::move(needs->memory.peak)};
-  if (const auto &certificate = made->compiler().plan.certificate)
+  if (const auto &certificate = made->compiler().plan.entry().certificate)
     form.seconds = certificate->stepSeconds;
   return form;
 }

@@ -139,7 +139,7 @@ static std::string groupName(const StageOrder &order, int64_t group) {
 /// When each group of ranks runs which micro-batch, if all stages take as long: a text
 /// Gantt with a line per group. Where a group has several stages, a cell is
 /// stage:micro-batch.
-static std::string pipelineText(const Plan &plan) {
+static std::string pipelineText(const PlanEntry &plan) {
   StageOrder order = orderOf(plan);
   auto begins = beginsOf(order);
   auto stages = static_cast<int64_t>(plan.stages.size());
@@ -172,13 +172,16 @@ static std::string pipelineText(const Plan &plan) {
   return text;
 }
 
-static Expected<Plan> planOf(const std::string &path) {
+static Expected<Plan> planOf(const std::string &path, const std::string &entry) {
   std::error_code unreadable;
   bool isBundle = std::filesystem::is_directory(path, unreadable);
   if (!isBundle && path.ends_with(".onnx"))
     return makeError("'" + path + "' is a model; expected a bundle or its plan.json (" +
                      "`partita inspect` shows models)");
-  return readPlan(isBundle ? path + "/plan.json" : path);
+  auto file = isBundle ? planFile(path, entry) : Expected<std::string>(path);
+  return file.and_then(readAnyPlan).and_then([&](const Plan &all) {
+    return all.of(entry);
+  });
 }
 
 /// Of a bundle of several: which there are.
@@ -196,7 +199,7 @@ static std::string entriesText(const std::string &path) {
 }
 
 /// Figures that a search expected of a step; empty: there was none.
-static std::string expectedText(const Plan &plan) {
+static std::string expectedText(const PlanEntry &plan) {
   if (!plan.certificate || plan.certificate->stepSeconds <= 0)
     return "";
   const PlanCertificate &known = *plan.certificate;
@@ -211,25 +214,28 @@ static std::string expectedText(const Plan &plan) {
   return text;
 }
 
-Expected<std::string> partita::reportText(const std::string &path, bool inFull) {
-  auto plan = planOf(path);
+Expected<std::string> partita::reportText(const std::string &path,
+                                          const std::string &name, bool inFull) {
+  auto plan = planOf(path, name);
   if (!plan)
     return tl::unexpected(plan.error());
-  std::string text = entriesText(path) + "model " + plan->model + ", mode " + plan->mode +
-                     (plan->hints.empty() ? "" : ", hints " + plan->hints) + "\n";
-  for (const std::string &note : plan->notes)
+  const PlanEntry &entry = plan->entry();
+  std::string text = (name.empty() ? entriesText(path) : "") + "model " + plan->model +
+                     ", mode " + entry.mode +
+                     (entry.hints.empty() ? "" : ", hints " + entry.hints) + "\n";
+  for (const std::string &note : entry.notes)
     text += "note: " + note + "\n";
-  if (std::string name = nameOf(*plan); !name.empty())
-    text += "parallelism: " + name + "\n";
-  text += expectedText(*plan);
-  if (plan->accumulation)
-    text += "accumulation: chosen, " + std::to_string(*plan->accumulation) +
-            (*plan->accumulation == 1 ? " micro-batch\n" : " micro-batches\n");
-  if (plan->stages.size() == 1)
-    return text + stageText(plan->stages[0], inFull);
-  text += pipelineText(*plan);
-  for (size_t s = 0; s < plan->stages.size(); ++s)
-    text += "stage " + std::to_string(s) + ": " + stageText(plan->stages[s], inFull);
+  if (std::string known = nameOf(entry); !known.empty())
+    text += "parallelism: " + known + "\n";
+  text += expectedText(entry);
+  if (entry.accumulation)
+    text += "accumulation: chosen, " + std::to_string(*entry.accumulation) +
+            (*entry.accumulation == 1 ? " micro-batch\n" : " micro-batches\n");
+  if (entry.stages.size() == 1)
+    return text + stageText(entry.stages[0], inFull);
+  text += pipelineText(entry);
+  for (size_t s = 0; s < entry.stages.size(); ++s)
+    text += "stage " + std::to_string(s) + ": " + stageText(entry.stages[s], inFull);
   return text;
 }
 
@@ -311,33 +317,35 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.endObject();
 }
 
-Expected<std::string> partita::reportJson(const std::string &path) {
-  auto plan = planOf(path);
+Expected<std::string> partita::reportJson(const std::string &path,
+                                          const std::string &name) {
+  auto plan = planOf(path, name);
   if (!plan)
     return tl::unexpected(plan.error());
+  const PlanEntry &entry = plan->entry();
   JsonWriter out(JsonWriter::Style::Lines);
   out.beginObject();
   out.member("model", std::string_view(plan->model));
-  out.member("mode", std::string_view(plan->mode));
-  if (!plan->hints.empty())
-    out.member("hints", std::string_view(plan->hints));
-  if (std::string name = nameOf(*plan); !name.empty())
-    out.member("parallelism", std::string_view(name));
-  if (plan->certificate) {
+  out.member("mode", std::string_view(entry.mode));
+  if (!entry.hints.empty())
+    out.member("hints", std::string_view(entry.hints));
+  if (std::string known = nameOf(entry); !known.empty())
+    out.member("parallelism", std::string_view(known));
+  if (entry.certificate) {
     out.key("expected");
     out.beginObject();
-    out.member("step_seconds", plan->certificate->stepSeconds);
-    writeRates(out, plan->certificate->rates);
+    out.member("step_seconds", entry.certificate->stepSeconds);
+    writeRates(out, entry.certificate->rates);
     out.endObject();
   }
-  out.member("notes", std::span<const std::string>(plan->notes));
-  if (plan->microBatches != 1)
-    out.member("micro_batches", plan->microBatches);
-  if (plan->accumulation)
-    out.member("accumulation", *plan->accumulation);
+  out.member("notes", std::span<const std::string>(entry.notes));
+  if (entry.microBatches != 1)
+    out.member("micro_batches", entry.microBatches);
+  if (entry.accumulation)
+    out.member("accumulation", *entry.accumulation);
   out.key("stages");
   out.beginArray();
-  for (const PlanStage &stage : plan->stages)
+  for (const PlanStage &stage : entry.stages)
     writeStage(out, stage);
   out.endArray();
   out.endObject();

@@ -10,11 +10,13 @@ namespace partita {
 
 /// Text for a bundle folder or a plan.json: model, mesh, notes, layouts of inputs and
 /// outputs, strategies by how often they occur, collectives with their nodes, memory.
-/// `inFull`: each collective of equal layers on a line of its own.
-Expected<std::string> reportText(const std::string &path, bool inFull = false);
+/// `entry`: of several (empty: the first). `inFull`: each collective of equal layers on a
+/// line of its own.
+Expected<std::string> reportText(const std::string &path, const std::string &entry,
+                                 bool inFull);
 
 /// The same as a JSON document, in full.
-Expected<std::string> reportJson(const std::string &path);
+Expected<std::string> reportJson(const std::string &path, const std::string &entry);
 
 } // namespace partita
 

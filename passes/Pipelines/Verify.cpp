@@ -432,7 +432,8 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
   auto file = planFile(bundle, options.entry);
   if (!file)
     return tl::unexpected(file.error());
-  auto plan = readPlan(*file);
+  auto plan =
+      readPlan(*file).and_then([&](const Plan &all) { return all.of(options.entry); });
   if (!plan)
     return tl::unexpected(plan.error());
   Request request;
@@ -456,7 +457,7 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
         return place;
     return findRecorded(folder, "", path);
   };
-  for (const std::string &text : plan->shapes) {
+  for (const std::string &text : plan->entry().shapes) {
     auto shape = onnx_model::parseShapeBinding(text);
     if (!shape)
       return tl::unexpected(shape.error());
@@ -486,9 +487,9 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
   }
   model.dataFolders = dataFolders(bundle, options.weights.folder);
   options.bundle = bundle;
-  if (plan->stages.size() > 1)
+  if (plan->entry().stages.size() > 1)
     return Verifier(request, options).run(/*isPipeline=*/true);
-  auto meshes = readMeshes(plan->stages[0].mesh);
+  auto meshes = readMeshes(plan->entry().stages[0].mesh);
   if (!meshes)
     return tl::unexpected(meshes.error());
   request.meshes = std::move(*meshes);

@@ -4,6 +4,7 @@
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/Regather.h"
 
+#include "dialects/Dist/PlanAttributes.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Decide/ModuleNames.h"
@@ -45,6 +46,7 @@ static LogicalResult prepareSplits(func::FuncOp function, dist::MeshAttr mesh) {
     for (auto it = std::next(Block::iterator(op)); it != builder.getInsertionPoint();
          ++it) {
       made.insert(&*it);
+      it->setAttr(dist::forSplitAttr, builder.getUnitAttr());
       if (it->getNumOperands() == 0)
         continue;
       copyStepMarks(&op, &*it);

@@ -1,6 +1,7 @@
 //===- SearchPlan.cpp - Deciding by search --------------------------------===//
 #include "passes/Shard/SearchPlan.h"
 
+#include "dialects/Dist/PlanAttributes.h"
 #include "partita/Base/Units.h"
 #include "partita/Search/Compare.h"
 #include "partita/Search/Throughput.h"
@@ -100,61 +101,23 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
   for (const auto &[value, served] : plan.servings)
     dist::writeServed(function, flow, value,
                       servedEntries(flow.graph, plan.strategies, value, served));
-  Builder builder(function.getContext());
-  auto number = [&](int64_t n) { return builder.getI64IntegerAttr(n); };
-  SmallVector<NamedAttribute> known{
-      builder.getNamedAttr("picoseconds", number(found.cost.total())),
-      builder.getNamedAttr("lower_bound", number(found.lowerBound)),
-      builder.getNamedAttr("memory", number(found.memory.peak())),
-      builder.getNamedAttr("received", number(found.cost.receivedBytes))};
-  if (target.memoryLimit)
-    known.push_back(builder.getNamedAttr("memory_limit", number(*target.memoryLimit)));
+  PlanCertificate known;
+  auto seconds = [](search::Picos time) { return static_cast<double>(time) * 1e-12; };
+  known.stepSeconds = seconds(found.cost.total());
+  known.lowerBoundSeconds = seconds(found.lowerBound);
+  known.gap =
+      known.stepSeconds == 0 ? 0 : 1 - known.lowerBoundSeconds / known.stepSeconds;
+  known.proved = found.cost.total() == found.lowerBound;
+  known.memoryPerDevice = found.memory.peak();
+  known.memoryLimit = target.memoryLimit;
+  known.communicationBytes = found.cost.receivedBytes;
   if (const MemoryReserve &reserve = target.reserve; reserve.total() > 0)
-    known.append(
-        {builder.getNamedAttr("reserve_context", number(reserve.context)),
-         builder.getNamedAttr("reserve_communicators", number(reserve.communicators)),
-         builder.getNamedAttr("reserve_fragmentation", number(reserve.fragmentation))});
-  auto rate = [&](const char *name, double value) {
-    if (value > 0)
-      known.push_back(builder.getNamedAttr(name, builder.getF64FloatAttr(value)));
-  };
-  PlanCertificate::Rates rates = ratesOf(flow, found, target);
-  rate("flops_per_device", rates.flopsPerDevice);
-  rate("utilization", rates.utilization);
-  rate("samples", rates.samples);
-  rate("tokens", rates.tokens);
-  function->getParentOfType<ModuleOp>()->setAttr(dist::certificateAttr,
-                                                 builder.getDictionaryAttr(known));
-}
-
-std::optional<PlanCertificate> partita::certificateOf(ModuleOp module) {
-  auto known = module->getAttrOfType<DictionaryAttr>(dist::certificateAttr);
-  if (!known)
-    return std::nullopt;
-  auto number = [&](StringRef name) -> int64_t {
-    auto value = known.getAs<IntegerAttr>(name);
-    return value ? value.getInt() : 0;
-  };
-  PlanCertificate result;
-  result.stepSeconds = static_cast<double>(number("picoseconds")) * 1e-12;
-  result.lowerBoundSeconds = static_cast<double>(number("lower_bound")) * 1e-12;
-  result.gap =
-      result.stepSeconds == 0 ? 0 : 1 - result.lowerBoundSeconds / result.stepSeconds;
-  result.proved = number("picoseconds") == number("lower_bound");
-  result.memoryPerDevice = number("memory");
-  if (known.contains("memory_limit"))
-    result.memoryLimit = number("memory_limit");
-  result.communicationBytes = number("received");
-  if (known.contains("reserve_context"))
-    result.memoryReserve = {number("reserve_context"), number("reserve_communicators"),
-                            number("reserve_fragmentation")};
-  auto rate = [&](StringRef name) {
-    auto value = known.getAs<FloatAttr>(name);
-    return value ? value.getValueAsDouble() : 0;
-  };
-  result.rates = {rate("flops_per_device"), rate("utilization"), rate("samples"),
-                  rate("tokens")};
-  return result;
+    known.memoryReserve = {reserve.context, reserve.communicators, reserve.fragmentation};
+  known.rates = ratesOf(flow, found, target);
+  known.device = target.topology.device.name;
+  for (const LinkLevel &level : target.topology.levels)
+    known.levels.push_back({level.name, level.size});
+  dist::setCertificate(function->getParentOfType<ModuleOp>(), known);
 }
 
 Expected<Decision> partita::decideBySearch(FunctionOpInterface function,

@@ -38,9 +38,6 @@ PlanCertificate::Rates ratesOf(const dist::ProgramFlow &flow, const search::Foun
 void writeFound(mlir::FunctionOpInterface function, const dist::ProgramFlow &flow,
                 const search::Found &found, const PlanTarget &target);
 
-/// What writeFound has left on the module.
-std::optional<PlanCertificate> certificateOf(mlir::ModuleOp module);
-
 /// The fastest plan that follows the pins as a decision, with its note and where every
 /// split came from.
 Expected<Decision> decideBySearch(mlir::FunctionOpInterface function,

@@ -6,6 +6,7 @@
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/Notes.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Rule/Decide/Decide.h"
@@ -22,7 +23,6 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <numeric>
 #include <set>
 
 namespace partita {
@@ -125,7 +125,7 @@ public:
   }
 
   /// A node that was not taken and whose name no op has; null if there is none. Others
-  /// are of ops that a planned program has instead of a node's (see rewriteForSplit).
+  /// are of ops that an edited program had beside a node's.
   const PlanNode *unknown() const {
     for (const auto &[key, left] : nodes)
       if (!left.empty() && !names.count(key.first))
@@ -196,7 +196,7 @@ private:
     if (failed(flow))
       return failure();
     if (how.plan)
-      return applyPlan(function, **flow, *how.plan);
+      return followPlan(function, std::move(*flow));
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     Hints parsed;
@@ -289,42 +289,84 @@ private:
     return dist::LayoutAttr::get(function.getContext(), mesh, layout->canonicalized());
   }
 
-  static Expected<void> applyServed(func::FuncOp function, const dist::ProgramFlow &flow,
-                                    int32_t value, const std::string &text) {
-    auto entries = parseServed(text, flow.graph.mesh);
-    if (!entries)
-      return tl::unexpected(entries.error());
-    if (!entries->empty())
-      dist::writeServed(function, flow, value, *entries);
-    return {};
+  /// An error that says of what plan it is.
+  InFlightDiagnostic mismatch(func::FuncOp function, const Twine &what) const {
+    return emitError(function.getLoc(),
+                     "'" + how.plan->file + "' is not a plan for this model: ")
+           << what;
   }
 
-  /// A plan has a copy where the op is that it repeats.
-  static std::vector<int32_t> inOrderOfPlan(const dist::ProgramFlow &flow) {
-    std::vector<int32_t> order(flow.graph.ops.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::sort(order, {}, [&](int32_t op) {
-      int32_t first = flow.graph.ops[static_cast<size_t>(op)].repeats;
-      return std::pair(first < 0 ? op : first, op);
-    });
-    return order;
+  LogicalResult followPlan(func::FuncOp function,
+                           std::unique_ptr<dist::ProgramFlow> flow) {
+    const std::vector<PlanStage> &stages = how.plan->entry().stages;
+    auto number = static_cast<size_t>(std::max<int>(0, how.stage));
+    if (number >= stages.size())
+      return mismatch(function, "it has no stage " + Twine(number));
+    const PlanStage &own = stages[number];
+    if (own.mesh != flow->graph.mesh.str())
+      return mismatch(function, "its mesh is \"" + own.mesh + "\", not \"" +
+                                    flow->graph.mesh.str() + "\"");
+    if (applyMarks(*flow, own)) {
+      auto again = dist::buildFlow(function, flow->graph.mesh, dist::Callees::Inlined);
+      if (failed(again))
+        return failure();
+      flow = std::move(*again);
+    }
+    return applyPlan(function, *flow, own);
+  }
+
+  /// The plan says what is computed again; `true`: other ops than before.
+  static bool applyMarks(const dist::ProgramFlow &flow, const PlanStage &own) {
+    bool changes = false;
+    PlanIndex index(own);
+    for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
+      Operation *op = flow.operations[i];
+      if (!op || flow.isCopy(static_cast<int32_t>(i)))
+        continue;
+      const PlanNode *node =
+          index.take(flow.graph.ops[i].name, op->getName().getStringRef().str());
+      if (!node || node->isRepeated == (dist::recomputeOf(op) != nullptr))
+        continue;
+      changes = true;
+      if (node->isRepeated)
+        op->setAttr(recomputeAttr,
+                    dist::RecomputeAttr::get(op->getContext(), false, false));
+      else
+        op->removeAttr(recomputeAttr);
+    }
+    return changes;
+  }
+
+  /// How the users of values are served; of those that the plan does not name, as usual.
+  static Expected<void> applyValues(func::FuncOp function, const dist::ProgramFlow &flow,
+                                    const PlanStage &own) {
+    std::map<std::pair<std::string, int64_t>, std::string> served;
+    for (const PlanValue &value : own.values)
+      served.emplace(std::pair(value.name, value.number), value.served);
+    std::map<std::string, int64_t> seen;
+    for (size_t v = 0; v < flow.graph.values.size(); ++v) {
+      const std::string &name = flow.graph.values[v].name;
+      auto found = served.find({name, ++seen[name]});
+      if (found == served.end())
+        continue;
+      auto entries = parseServed(found->second, flow.graph.mesh);
+      if (!entries)
+        return makeError("value '" + name + "': " + entries.error().message);
+      if (!entries->empty())
+        dist::writeServed(function, flow, static_cast<int32_t>(v), *entries);
+      served.erase(found);
+    }
+    if (served.empty())
+      return {};
+    const auto &[name, number] = served.begin()->first;
+    return makeError("the model has no value named '" + name + "'" +
+                     (seen.count(name) ? " of number " + std::to_string(number) : ""));
   }
 
   /// The strategies of a plan, which must be for this program and mesh.
   LogicalResult applyPlan(func::FuncOp function, dist::ProgramFlow &flow,
-                          const Plan &plan) {
-    auto mismatch = [&](const Twine &what) {
-      return emitError(function.getLoc(),
-                       "'" + plan.file + "' is not a plan for this model: ")
-             << what;
-    };
-    auto number = static_cast<size_t>(std::max<int>(0, how.stage));
-    if (number >= plan.stages.size())
-      return mismatch("it has no stage " + Twine(number));
-    const PlanStage &own = plan.stages[number];
-    if (own.mesh != flow.graph.mesh.str())
-      return mismatch("its mesh is \"" + own.mesh + "\", not \"" + flow.graph.mesh.str() +
-                      "\"");
+                          const PlanStage &own) {
+    auto mismatch = [&](const Twine &what) { return this->mismatch(function, what); };
     auto differs = [&](size_t there, size_t here, const char *what) -> LogicalResult {
       if (there == here)
         return success();
@@ -336,29 +378,26 @@ private:
       return failure();
     // By name, so that a plan outlives a change in the order of ops.
     PlanIndex index(own);
-    for (int32_t number : inOrderOfPlan(flow)) {
-      auto i = static_cast<size_t>(number);
+    for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
       Operation *op = flow.operations[i];
-      if (!op)
+      if (!op || op->getNumOperands() == 0 || flow.isCopy(static_cast<int32_t>(i)))
         continue;
       const FlowOp &entry = flow.graph.ops[i];
       StringRef kind = op->getName().getStringRef();
       const PlanNode *node = index.take(entry.name, kind.str());
-      bool isSource = op->getNumOperands() == 0;
-      if (!node && isSource)
-        continue;
       if (!node)
         return mismatch("it has no " + kind + " named '" + entry.name + "'");
-      if (!isSource && !flow.isCopy(number)) {
-        auto strategy = Strategy::parse(node->strategy, flow.graph.mesh, entry.rule);
-        if (!strategy)
-          return mismatch("op '" + node->name + "': " + strategy.error().message);
-        dist::setStrategy(dist::findMesh(function), op, entry.rule, *strategy);
-      }
-      for (size_t r = 0; r < std::min(node->served.size(), entry.results.size()); ++r)
-        if (auto ok = applyServed(function, flow, entry.results[r], node->served[r]); !ok)
-          return mismatch("op '" + node->name + "': " + ok.error().message);
+      if (node->phase != entry.phase)
+        return mismatch("op '" + node->name + "' is of phase " +
+                        std::string(name(node->phase)) + " there, of " +
+                        std::string(name(entry.phase)) + " in the model");
+      auto strategy = Strategy::parse(node->strategy, flow.graph.mesh, entry.rule);
+      if (!strategy)
+        return mismatch("op '" + node->name + "': " + strategy.error().message);
+      dist::setStrategy(dist::findMesh(function), op, entry.rule, *strategy);
     }
+    if (auto ok = applyValues(function, flow, own); !ok)
+      return mismatch(ok.error().message);
     if (const PlanNode *left = index.unknown())
       return mismatch("the model has no " + left->op + " named '" + left->name + "'");
     for (auto [i, tensor] : llvm::enumerate(own.arguments)) {
@@ -367,10 +406,6 @@ private:
       if (!layout)
         return mismatch("input '" + tensor.name + "': " + layout.error().message);
       function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr, *layout);
-      if (auto ok =
-              applyServed(function, flow, flow.graph.ops[i].results[0], tensor.served);
-          !ok)
-        return mismatch("input '" + tensor.name + "': " + ok.error().message);
     }
     auto results = function.front().getTerminator()->getOperands();
     for (auto [i, tensor] : llvm::enumerate(own.results)) {

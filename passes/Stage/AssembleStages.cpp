@@ -1,6 +1,7 @@
 //===- AssembleStages.cpp - Stages become programs of a pipeline ----------===//
 #include "passes/Stage/Stages.h"
 
+#include "dialects/Dist/PlanAttributes.h"
 #include "dialects/Task/Task.h"
 
 #include "mlir/IR/Builders.h"
@@ -143,7 +144,8 @@ public:
 private:
   void setAttributes(ModuleOp first, ModuleOp module) {
     for (NamedAttribute attr : first->getDiscardableAttrs())
-      if (attr.getName() != dist::meshAttr && attr.getName() != dist::certificateAttr)
+      if (attr.getName() != dist::meshAttr && attr.getName() != dist::certificateAttr &&
+          attr.getName() != dist::planAttr)
         module->setDiscardableAttr(attr.getName(), attr.getValue());
     module->setAttr(task_ir::microBatchesAttr,
                     builder.getI64IntegerAttr(shape.order.microBatches));

@@ -95,7 +95,7 @@ def check_writes(name, bundle, rows):
     """A request of so many rows writes these into the caches of each rank, and no others.
     Of stages each has its layers' caches."""
     with open(os.path.join(bundle, "plan.json")) as file:
-        stages = json.load(file)["stages"]
+        stages = json.load(file)["entries"][0]["stages"]
     caches = 0
     for stage in stages:
         sizes = {axis.split("=")[0]: int(axis.split("=")[1])

@@ -134,7 +134,7 @@ class Bench:
         path = self.work / f"{row.model}-cluster.json"
         self.run([self.partita, "plan", *self.source(row), "--cluster",
                   str(self.work / "a100.json"), "--work", "400000", "-o", str(path)])
-        plan = json.loads(path.read_text())
+        plan = json.loads(path.read_text())["entries"][0]
         certificate = plan["certificate"]
         mesh = plan["stages"][0]["mesh"].replace("=", ":")
         picos = lambda name: str(round(certificate[name] * 1e12))  # noqa: E731

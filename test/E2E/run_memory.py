@@ -71,7 +71,7 @@ def compile_model(partita, work, name, sizes, mesh, hints):
     bundle = os.path.join(folder, "bundle-" + (mesh or "one"))
     compile_bundle(partita, model, bundle, mesh, hints)
     with open(os.path.join(bundle, "plan.json")) as file:
-        return bundle, json.load(file)["stages"][0]["memory"]
+        return bundle, json.load(file)["entries"][0]["stages"][0]["memory"]
 
 
 def compile_reads_weights(partita, work):

@@ -25,7 +25,7 @@ OPTIMIZER = {"kind": "adamw", "lr": 0.01}
 def memory(step):
     """What the plan says; its kinds are every byte of what is allocated."""
     with open(f"{step.bundle}/plan.json") as file:
-        plan = json.load(file)
+        plan = json.load(file)["entries"][0]
     m = plan["stages"][0]["memory"]
     allocated = m["arena"] + m["weights"] + m["packed"] + m["states"] + m["regions"]
     if sum(m["peak"]["kinds"].values()) != allocated or min(m["peak"]["kinds"].values()) < 0:

@@ -50,7 +50,7 @@ def collectives(bundle):
     """Op, bytes and axes of each; the file has one entry for equal ones."""
     with open(os.path.join(bundle, "plan.json")) as file:
         return [(entry["op"], entry["bytes"], entry["axes"])
-                for entry in json.load(file)["stages"][0]["collectives"]
+                for entry in json.load(file)["entries"][0]["stages"][0]["collectives"]
                 for _ in entry["nodes"]]
 
 

@@ -68,7 +68,7 @@ class Step:
         """Losses, rates, and the states behind the last step."""
         losses, rates = [], []
         with open(f"{self.bundle}/plan.json") as file:
-            arguments = json.load(file)["stages"][0]["arguments"]
+            arguments = json.load(file)["entries"][0]["stages"][0]["arguments"]
         with partita.Session(self.bundle) as session:
             for feed in self.feeds(steps):
                 result = session.run(feed)

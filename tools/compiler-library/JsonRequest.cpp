@@ -158,8 +158,7 @@ static Expected<Json> answerReport(Members &members) {
   members.text("entry", into(entry));
   if (auto ok = members.finish(); !ok)
     return tl::unexpected(ok.error());
-  Expected<std::string> file = entry.empty() ? path : planFile(path, entry);
-  auto text = file.and_then([](const std::string &name) { return reportJson(name); });
+  auto text = reportJson(path, entry);
   if (!text)
     return tl::unexpected(text.error());
   return Json::parse(*text);

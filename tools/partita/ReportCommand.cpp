@@ -27,10 +27,8 @@ void partita::addReportCommand(CLI::App &app, int &status) {
   command->add_option("--entry", *entry,
                       "Which entry point of the bundle (default: the first)");
   command->callback([path, all, json, entry, &status] {
-    Expected<std::string> file = entry->empty() ? *path : planFile(*path, *entry);
-    Expected<std::string> text = file.and_then([&](const std::string &name) {
-      return *json ? reportJson(name) : reportText(name, *all);
-    });
+    Expected<std::string> text =
+        *json ? reportJson(*path, *entry) : reportText(*path, *entry, *all);
     if (text)
       std::printf("%s", text->c_str());
     status = text ? 0 : fail(text.error().message);

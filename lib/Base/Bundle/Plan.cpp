@@ -1,7 +1,7 @@
 //===- Plan.cpp - Everything that was decided, as a file ------------------===//
 #include "partita/Base/Bundle/Plan.h"
 
-#include "partita/Base/Files/JsonRecord.h"
+#include "partita/Base/Bundle/PlanRecord.h"
 #include "partita/Base/Units.h"
 
 #include <algorithm>
@@ -53,14 +53,14 @@ partita::communicationOf(const std::vector<PlanCollective> &collectives) {
   return all;
 }
 
-std::string partita::nameOf(const Plan &plan) {
-  std::string name = plan.stages.empty() ? "" : plan.stages[0].name;
-  for (const PlanStage &stage : plan.stages)
+std::string partita::nameOf(const PlanEntry &entry) {
+  std::string name = entry.stages.empty() ? "" : entry.stages[0].name;
+  for (const PlanStage &stage : entry.stages)
     if (stage.name != name)
       name.clear();
-  if (plan.stages.size() < 2)
+  if (entry.stages.size() < 2)
     return name;
-  return "PP" + std::to_string(plan.stages.size()) + (name.empty() ? "" : "·" + name);
+  return "PP" + std::to_string(entry.stages.size()) + (name.empty() ? "" : "·" + name);
 }
 
 std::string partita::ratesText(const PlanCertificate::Rates &rates) {
@@ -92,7 +92,14 @@ struct Occurrence {
 /// Ops that are planned alike.
 struct NodeGroup {
   std::string op, strategy;
-  std::vector<std::string> served;
+  Phase phase = Phase::Forward;
+  bool isRepeated = false;
+  std::vector<Occurrence> names;
+};
+
+/// Values that are served alike.
+struct ValueGroup {
+  std::string served;
   std::vector<Occurrence> names;
 };
 
@@ -154,16 +161,14 @@ static Expected<void> readJson(const JsonValue &value, Kinds &kinds) {
 }
 
 static std::vector<NodeGroup> grouped(const std::vector<PlanNode> &nodes) {
-  std::map<std::tuple<std::string_view, std::string_view, std::vector<std::string>>,
-           size_t>
-      numbers;
+  std::map<std::tuple<std::string_view, std::string_view, Phase, bool>, size_t> numbers;
   std::map<std::pair<std::string_view, std::string_view>, int64_t> seen;
   std::vector<NodeGroup> groups;
   for (const PlanNode &node : nodes) {
-    auto [it, added] =
-        numbers.try_emplace({node.op, node.strategy, node.served}, groups.size());
+    auto [it, added] = numbers.try_emplace(
+        {node.op, node.strategy, node.phase, node.isRepeated}, groups.size());
     if (added)
-      groups.push_back({node.op, node.strategy, node.served, {}});
+      groups.push_back({node.op, node.strategy, node.phase, node.isRepeated, {}});
     groups[it->second].names.push_back({node.name, ++seen[{node.name, node.op}]});
   }
   return groups;
@@ -174,10 +179,31 @@ static std::vector<PlanNode> ungrouped(const std::vector<NodeGroup> &groups) {
   std::map<int64_t, std::vector<PlanNode>> found;
   for (const NodeGroup &group : groups)
     for (const Occurrence &it : group.names)
-      found[it.number].push_back({it.name, group.op, group.strategy, group.served});
+      found[it.number].push_back(
+          {it.name, group.op, group.strategy, group.phase, group.isRepeated});
   std::vector<PlanNode> result;
   for (auto &[number, nodes] : found)
     std::move(nodes.begin(), nodes.end(), std::back_inserter(result));
+  return result;
+}
+
+static std::vector<ValueGroup> grouped(const std::vector<PlanValue> &values) {
+  std::map<std::string_view, size_t> numbers;
+  std::vector<ValueGroup> groups;
+  for (const PlanValue &value : values) {
+    auto [it, added] = numbers.try_emplace(value.served, groups.size());
+    if (added)
+      groups.push_back({value.served, {}});
+    groups[it->second].names.push_back({value.name, value.number});
+  }
+  return groups;
+}
+
+static std::vector<PlanValue> ungrouped(const std::vector<ValueGroup> &groups) {
+  std::vector<PlanValue> result;
+  for (const ValueGroup &group : groups)
+    for (const Occurrence &it : group.names)
+      result.push_back({it.name, it.number, group.served});
   return result;
 }
 
@@ -218,15 +244,35 @@ static void memberInGroups(Io &io, std::string_view key, T &list) {
 template <typename Io> static void visit(Io &io, As<Io, PlanTensor> &it) {
   io.member("name", it.name);
   io.member("layout", it.layout);
-  io.optional("served", it.served);
   io.optional("state", it.state);
   io.optional("sizes", it.sizes);
+}
+
+/// An op of the forward pass says nothing.
+template <typename Io> static void visitPhase(Io &io, As<Io, Phase> &phase) {
+  std::string text;
+  if constexpr (!Io::reads)
+    text = name(phase);
+  io.optional("phase", text, std::string(name(Phase::Forward)));
+  if constexpr (Io::reads) {
+    auto known = phaseFromName(text);
+    phase = known.value_or(Phase::Forward);
+    if (!known)
+      io.refuse("phase",
+                "\"" + text + "\" is no phase; known: forward, backward, weight, update");
+  }
 }
 
 template <typename Io> static void visit(Io &io, As<Io, NodeGroup> &it) {
   io.member("op", it.op);
   io.member("strategy", it.strategy);
-  io.optional("served", it.served);
+  visitPhase(io, it.phase);
+  io.optional("recompute", it.isRepeated);
+  io.member("names", it.names);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, ValueGroup> &it) {
+  io.member("served", it.served);
   io.member("names", it.names);
 }
 
@@ -293,48 +339,21 @@ template <typename Io> static void visit(Io &io, As<Io, PlanStage> &it) {
   if (io.isThere("functions", !it.functions.empty()))
     io.member("functions", it.functions);
   memberInGroups<NodeGroup>(io, "nodes", it.nodes);
+  if (io.isThere("values", !it.values.empty()))
+    memberInGroups<ValueGroup>(io, "values", it.values);
   memberInGroups<CollectiveGroup>(io, "collectives", it.collectives);
   io.optional("work", it.work);
   io.optional("memory", it.memory);
 }
 
-template <typename Io> static void visit(Io &io, As<Io, PlanCertificate::Rates> &it) {
-  io.optional("flops_per_second_per_device", it.flopsPerDevice);
-  io.optional("model_flops_utilization", it.utilization);
-  io.optional("samples_per_second", it.samples);
-  io.optional("tokens_per_second", it.tokens);
-}
-
-template <typename Io> static void visit(Io &io, As<Io, PlanCertificate::Reserve> &it) {
-  io.member("context", it.context);
-  io.member("communicators", it.communicators);
-  io.member("fragmentation", it.fragmentation);
-}
-
-template <typename Io> static void visit(Io &io, As<Io, PlanCertificate> &it) {
-  io.member("step_seconds", it.stepSeconds);
-  io.member("lower_bound_seconds", it.lowerBoundSeconds);
-  io.member("gap", it.gap);
-  io.member("proved", it.proved);
-  io.member("memory_per_device", it.memoryPerDevice);
-  io.optional("memory_limit", it.memoryLimit);
-  io.optional("memory_reserve", it.memoryReserve);
-  io.member("communication_bytes", it.communicationBytes);
-  visit(io, it.rates);
-  if (io.isThere("overlapped_seconds", it.overlapped.has_value())) {
-    if constexpr (Io::reads)
-      it.overlapped.emplace();
-    io.member("overlapped_seconds", it.overlapped->seconds);
-    io.member("overlapped_lower_bound_seconds", it.overlapped->lowerBoundSeconds);
-  }
-  io.optional("search_seconds", it.searchSeconds);
-}
-
-template <typename Io> static void visit(Io &io, As<Io, PlanRecompute> &it) {
-  io.member("nodes", it.nodes);
-  io.optional("exactly", it.exactly);
-  io.member("seconds", it.seconds);
-  io.member("saved_bytes", it.savedBytes);
+template <typename Io> static void visit(Io &io, As<Io, PlanEntry> &it) {
+  io.optional("name", it.name, std::string("main"));
+  io.member("shapes", it.shapes);
+  visit(io, static_cast<As<Io, PlanFacts> &>(it));
+  io.optional("micro_batches", it.microBatches, int64_t(1));
+  io.optional("round", it.round, int64_t(1));
+  io.member("stages", it.stages);
+  io.optional("certificate", it.certificate);
 }
 
 template <typename Io> static void visit(Io &io, As<Io, Plan> &it) {
@@ -342,19 +361,16 @@ template <typename Io> static void visit(Io &io, As<Io, Plan> &it) {
   io.member("format", format);
   io.member("model", it.model);
   io.optional("model_relative", it.modelRelative);
-  io.member("shapes", it.shapes);
   io.member("constants", it.constants);
   io.optional("states", it.states);
   io.optional("train", it.train);
-  io.member("mode", it.mode);
-  io.optional("hints", it.hints);
-  io.member("notes", it.notes);
-  io.optional("micro_batches", it.microBatches, int64_t(1));
-  io.optional("round", it.round, int64_t(1));
-  io.member("stages", it.stages);
-  io.optional("certificate", it.certificate);
-  io.optional("recompute", it.recompute);
-  io.optional("accumulation", it.accumulation);
+  // Format 2 was of one entry, whose members were the plan's.
+  if constexpr (Io::reads) {
+    it.entries.clear();
+    if (format == 2)
+      return visit(io, it.entries.emplace_back());
+  }
+  io.member("entries", it.entries);
 }
 } // namespace partita
 
@@ -373,7 +389,7 @@ std::string Plan::json() const {
   return out.take() + "\n";
 }
 
-Expected<Plan> partita::readPlan(const std::string &path) {
+Expected<Plan> partita::readAnyPlan(const std::string &path) {
   auto root = readJsonFile(path);
   if (!root)
     return tl::unexpected(root.error());
@@ -381,7 +397,7 @@ Expected<Plan> partita::readPlan(const std::string &path) {
       [](const JsonValue &value) { return value.asInteger(); });
   if (!format)
     return tl::unexpected(format.error());
-  if (*format != planFormat)
+  if (*format != planFormat && *format != 2)
     return makeError("'" + path + "' has plan format " + std::to_string(*format) +
                      "; this version of Partita reads format " +
                      std::to_string(planFormat));
@@ -391,7 +407,35 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   reader.record(plan);
   if (!reader.first.message.empty())
     return tl::unexpected(reader.first);
-  if (plan.stages.empty())
-    return makeError("'" + path + "' has no stage");
+  if (plan.entries.empty())
+    return makeError("'" + path + "' has no entry");
+  for (const PlanEntry &entry : plan.entries)
+    if (entry.stages.empty())
+      return makeError("'" + path + "' has no stage");
+  return plan;
+}
+
+Expected<Plan> partita::readPlan(const std::string &path) {
+  auto root = readJsonFile(path);
+  if (root && root->has("format"))
+    if (auto format = root->at("format")->asInteger(); format && *format == 2)
+      return makeError("'" + path +
+                       "' has plan format 2, which `partita report` alone reads; "
+                       "compile the model again");
+  return readAnyPlan(path);
+}
+
+Expected<Plan> Plan::of(const std::string &name) const {
+  auto found = std::ranges::find(entries, name, &PlanEntry::name);
+  if (name.empty() || entries.size() == 1)
+    found = entries.begin();
+  if (found == entries.end()) {
+    std::string names;
+    for (const PlanEntry &it : entries)
+      names += (names.empty() ? "'" : ", '") + it.name + "'";
+    return makeError("'" + file + "' has no entry '" + name + "'; it has " + names);
+  }
+  Plan plan = *this;
+  plan.entries = {*found};
   return plan;
 }

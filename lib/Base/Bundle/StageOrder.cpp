@@ -16,7 +16,7 @@ int64_t StageOrder::slots() const {
   return std::min(microBatches, std::max<int64_t>(2, round));
 }
 
-StageOrder partita::orderOf(const Plan &plan) {
+StageOrder partita::orderOf(const PlanEntry &plan) {
   std::map<std::vector<int64_t>, int64_t> groups;
   auto keyOf = [&](size_t s) {
     auto number = static_cast<int64_t>(s);

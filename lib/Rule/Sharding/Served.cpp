@@ -44,7 +44,8 @@ std::vector<ServedEntry> partita::servedEntries(const FlowGraph &graph,
   auto halos = halosOf(forms);
   std::vector<ServedEntry> entries;
   for (const ServedLayout &it : served) {
-    ServedEntry entry{std::nullopt, 0, it.from};
+    ServedEntry entry;
+    entry.from = it.from;
     if (!it.halo)
       entry.layout = it.layout;
     else
@@ -55,6 +56,39 @@ std::vector<ServedEntry> partita::servedEntries(const FlowGraph &graph,
           halos.begin());
     entries.push_back(std::move(entry));
   }
+  return entries;
+}
+
+/// The entry that names a use of the value; −1: none does.
+static int64_t namedFor(const std::vector<ServedEntry> &entries, int32_t use) {
+  auto named = std::find_if(entries.begin(), entries.end(), [&](const ServedEntry &it) {
+    return std::find(it.users.begin(), it.users.end(), use) != it.users.end();
+  });
+  return named == entries.end() ? -1 : named - entries.begin();
+}
+
+Expected<std::vector<ServedEntry>>
+partita::exactEntries(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+                      int32_t value, const std::vector<ServedLayout> &served) {
+  auto entries = servedEntries(graph, strategies, value, served);
+  auto usual = serveBy(graph, strategies, value, entries);
+  // Where nothing is served without being named, all are.
+  auto isAsUsual = [&](size_t i) { return usual && (*usual)[i].uses == served[i].uses; };
+  bool isUsual = true;
+  for (size_t i = 0; i < served.size(); ++i)
+    isUsual &= isAsUsual(i);
+  const auto &uses = graph.values[static_cast<size_t>(value)].uses;
+  for (size_t i = 0; i < served.size() && !isUsual; ++i)
+    for (const FlowUse &use : served[i].uses)
+      entries[i].users.push_back(
+          static_cast<int32_t>(std::find(uses.begin(), uses.end(), use) - uses.begin()));
+  if (!isUsual)
+    usual = serveBy(graph, strategies, value, entries);
+  if (!usual)
+    return tl::unexpected(usual.error());
+  for (size_t i = 0; i < served.size(); ++i)
+    if ((*usual)[i].epoch != served[i].epoch)
+      entries[i].epoch = served[i].epoch;
   return entries;
 }
 
@@ -102,6 +136,16 @@ partita::serveBy(const FlowGraph &graph, const std::vector<Strategy> &strategies
       return forms[u].window ? s.halo && isSameBuffer(*s.halo, *forms[u].window)
                              : !s.halo && s.layout == forms[u].layout;
     };
+    if (auto named = namedFor(entries, static_cast<int32_t>(u)); named >= 0) {
+      ServedLayout &its = served[static_cast<size_t>(named)];
+      if (!isWanted(its))
+        return makeError("conversion " + std::to_string(named) + " of '" + it.name +
+                         "' is for '" +
+                         graph.ops[static_cast<size_t>(it.uses[u].op)].name +
+                         "', which wants it as " + forms[u].layout.str(graph.mesh));
+      its.uses.push_back(it.uses[u]);
+      continue;
+    }
     // Of equal entries each op takes the next: what was read is given up.
     auto same = std::find_if(served.begin(), served.end(), isWanted);
     auto isTaken = [&] {
@@ -125,6 +169,8 @@ partita::serveBy(const FlowGraph &graph, const std::vector<Strategy> &strategies
     same->uses.push_back(it.uses[u]);
   }
   giveEpochs(graph, produced, served);
+  for (size_t i = 0; i < entries.size(); ++i)
+    served[i].epoch = entries[i].epoch.value_or(served[i].epoch);
   return served;
 }
 
@@ -137,6 +183,10 @@ std::string partita::servedText(const Mesh &mesh,
                                               : "window " + std::to_string(entry.window));
     if (entry.from >= 0)
       text += " from " + std::to_string(entry.from);
+    if (entry.epoch)
+      text += " epoch " + std::to_string(*entry.epoch);
+    for (size_t i = 0; i < entry.users.size(); ++i)
+      text += (i ? " " : " for ") + std::to_string(entry.users[i]);
   }
   return text;
 }
@@ -149,6 +199,27 @@ static std::optional<int32_t> numberOf(std::string_view text) {
   return number;
 }
 
+/// Cuts " from 0" and the like off the end of an entry, and reads the numbers; none:
+/// there is no such end. Absent: an end that has no number, or another thing.
+static std::optional<std::vector<int32_t>> takeEnd(std::string_view &entry,
+                                                   std::string_view word) {
+  std::vector<int32_t> numbers;
+  size_t begin = entry.find(word);
+  if (begin == std::string_view::npos)
+    return numbers;
+  std::string_view rest = entry.substr(begin + word.size());
+  for (size_t at = 0; at <= rest.size();) {
+    size_t stop = std::min(rest.find(' ', at), rest.size());
+    auto number = numberOf(rest.substr(at, stop - at));
+    if (!number)
+      return std::nullopt;
+    numbers.push_back(*number);
+    at = stop + 1;
+  }
+  entry = entry.substr(0, begin);
+  return numbers;
+}
+
 Expected<std::vector<ServedEntry>> partita::parseServed(std::string_view text,
                                                         const Mesh &mesh) {
   std::vector<ServedEntry> entries;
@@ -157,25 +228,24 @@ Expected<std::vector<ServedEntry>> partita::parseServed(std::string_view text,
     std::string_view part = text.substr(at, stop - at);
     at = stop + 2;
     ServedEntry entry;
-    auto bad = [&] {
+    std::string_view rest = part;
+    auto users = takeEnd(rest, " for ");
+    auto epoch = takeEnd(rest, " epoch ");
+    auto from = takeEnd(rest, " from ");
+    auto window = rest.starts_with("window ") ? numberOf(rest.substr(7)) : std::nullopt;
+    if (!users || !epoch || epoch->size() > 1 || !from || from->size() > 1 ||
+        (rest.starts_with("window ") && !window))
       return makeError("\"" + std::string(part) +
                        "\" is not a conversion: expected a layout "
                        "or \"window 0\", then \" from 0\"");
-    };
-    if (size_t from = part.find(" from "); from != std::string_view::npos) {
-      auto number = numberOf(part.substr(from + 6));
-      if (!number)
-        return bad();
-      entry.from = *number;
-      part = part.substr(0, from);
-    }
-    if (part.starts_with("window ")) {
-      auto number = numberOf(part.substr(7));
-      if (!number)
-        return bad();
-      entry.window = *number;
-    } else {
-      auto layout = Layout::parse(part, mesh);
+    entry.users = std::move(*users);
+    if (!epoch->empty())
+      entry.epoch = epoch->front();
+    if (!from->empty())
+      entry.from = from->front();
+    entry.window = window.value_or(0);
+    if (!window) {
+      auto layout = Layout::parse(rest, mesh);
       if (!layout)
         return tl::unexpected(layout.error());
       entry.layout = layout->canonicalized();

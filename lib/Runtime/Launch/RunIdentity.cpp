@@ -28,7 +28,7 @@ Expected<RunIdentity> runtime::identityOf(const RunParts &parts, const DataFeed 
     if (auto text = readFile(*path))
       run.plan = hashOf(std::as_bytes(std::span(*text))).str();
   // All entries are of one model; a bundle without plan runs too.
-  if (auto plan = planFile(bundle, "").and_then(readPlan))
+  if (auto plan = planFile(bundle, "").and_then(readAnyPlan))
     run.modelFile = absolutePath(findRecorded(bundle, plan->modelRelative, plan->model));
   std::string path = bundle + "/" + specificationFileName;
   if (::access(path.c_str(), F_OK) != 0)

@@ -320,14 +320,14 @@ public:
   EntryWriter(BundleWriter &writer, std::string dumpDir)
       : writer(writer), dumpDir(std::move(dumpDir)) {}
 
-  Expected<BundleEntry> write(const Formed &formed, size_t number) {
+  Expected<BundleEntry> write(const Formed &formed) {
     BundleEntry out;
     out.name = formed.entry.name;
     out.sliced = namesIn(formed.entry.module, task_ir::slicedAttr);
     out.outputs = namesIn(formed.entry.module, task_ir::outputsAttr);
     out.dims = formed.entry.dims;
     out.sizes = formed.entry.sizes;
-    std::vector<PlanMemory> memory;
+    std::vector<PlanMemory> &own = memory.emplace_back();
     for (const Program &program : formed.programs) {
       BundleStage &stage = out.stages.emplace_back();
       std::string part = std::to_string(files++);
@@ -339,17 +339,13 @@ public:
       if (auto ok = emitProgram(program, writer.path(stage.file), dumps, stage, report);
           !ok)
         return tl::unexpected(ok.error());
-      memory.push_back(report.memory.back());
+      own.push_back(report.memory.back());
     }
-    if (!formed.entry.plan)
-      return out;
-    out.plan = number == 0 ? "plan.json" : "plan-" + std::to_string(number) + ".json";
-    if (auto ok = writeFile(writer.path(out.plan), formed.entry.plan(memory)); !ok)
-      return tl::unexpected(ok.error());
     return out;
   }
 
   EmitReport report;
+  std::vector<std::vector<PlanMemory>> memory; ///< by entry and program
 
 private:
   BundleWriter &writer;
@@ -385,11 +381,15 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
       return tl::unexpected(ok.error());
   EntryWriter entryWriter(*writer, options.dumpDir);
   for (const Formed &it : formed) {
-    auto entry = entryWriter.write(it, bundle.entries.size());
+    auto entry = entryWriter.write(it);
     if (!entry)
       return tl::unexpected(entry.error());
     bundle.entries.push_back(std::move(*entry));
   }
+  if (options.plan)
+    if (auto ok = writeFile(writer->path("plan.json"), options.plan(entryWriter.memory));
+        !ok)
+      return tl::unexpected(ok.error());
   if (auto ok = writer->commit(bundle); !ok)
     return tl::unexpected(ok.error());
   return entryWriter.report;

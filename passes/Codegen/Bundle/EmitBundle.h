@@ -40,8 +40,6 @@ struct EmitEntry {
   /// runs once. Weights of one name may differ between entries (what importing folds).
   mlir::ModuleOp module;
   WeightSource weights;
-  /// The text of the entry's plan.json, given what each program needs; null: none.
-  std::function<std::string(const std::vector<PlanMemory> &)> plan = nullptr;
   /// By input and output the names of the model's symbolic dims, "" for others.
   std::map<std::string, std::vector<std::string>> dims = {};
   /// Outputs of the programs that are sizes of such dims, see BundleEntry.
@@ -60,6 +58,8 @@ struct EmitOptions {
   /// Files that are referred to are hashed whole; else a sample of their blocks.
   bool hashWeights = false;
   std::string function = "main"; ///< of entries that are of L3
+  /// The text of plan.json, given by entry what each program needs; null: none.
+  std::function<std::string(const std::vector<std::vector<PlanMemory>> &)> plan = nullptr;
   /// Texts that are part of the bundle as they are, by the name of their file.
   std::map<std::string, std::string> texts = {};
   /// Folder that receives what lies in each arena, arena-0.json, …, and the kernels as

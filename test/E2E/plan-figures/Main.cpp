@@ -147,7 +147,7 @@ static Expected<Figures> figuresOf(const Request &request, const std::string &sa
   Compiler compiler(job);
   auto ok = compiler.import().and_then([&] { return compiler.decide(); });
   if (ok)
-    compiler.recordPlan();
+    ok = compiler.recordPlan();
   if (ok && !savedPlan.empty())
     ok = writeFile(savedPlan, compiler.plan.json());
   if (ok)

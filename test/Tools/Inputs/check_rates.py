@@ -11,7 +11,7 @@ import sys
 
 def main(path, devices, peak, tokens):
     with open(path) as file:
-        plan = json.load(file)
+        plan = json.load(file)["entries"][0]
     known, work = plan["certificate"], plan["stages"][0]["work"]
     flops = known["flops_per_second_per_device"]
     assert math.isclose(known["model_flops_utilization"], flops / float(peak), rel_tol=1e-9)

@@ -29,7 +29,7 @@ def main():
             break
         again += "planned again" in text
         with open(os.path.join(bundle, "plan.json")) as file:
-            takes = json.load(file)["certificate"]["memory_per_device"]
+            takes = json.load(file)["entries"][0]["certificate"]["memory_per_device"]
         parts = re.search(r"([0-9]+) B of weights .* ([0-9]+) B of arena",
                           text)
         assert takes == int(parts.group(1)) + int(parts.group(2)), text

@@ -22,7 +22,7 @@ def compiled(level, trips, clips):
                     "dp=2", "--mode", "data-parallel", "-o", f"{work}/bundle", "--force"],
                    check=True, capture_output=True)
     with open(f"{work}/bundle/plan.json") as file:
-        stage = json.load(file)["stages"][0]
+        stage = json.load(file)["entries"][0]["stages"][0]
     bytes_by_op = collections.Counter()
     for it in stage["collectives"]:
         bytes_by_op[it["op"]] += it["bytes"] * it.get("times", 1)

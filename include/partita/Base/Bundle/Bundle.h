@@ -79,7 +79,8 @@ struct BundleEntry {
   /// Outputs of the programs that the model does not have: i64 scalars that say how long
   /// dims of outputs, which `dims` calls by the same name, are in a request.
   std::vector<std::string> sizes = {};
-  std::string plan = "plan.json"; ///< of this entry; the runtime does not read it
+  /// That has this entry; the runtime does not read it. Older bundles have one for each.
+  std::string plan = "plan.json";
 };
 
 struct Bundle {

@@ -1,23 +1,26 @@
 //===- Plan.h - Everything that was decided, as a file ----------*- C++ -*-===//
 //
-// plan.json says how a model is spread: per stage the mesh, the strategy of every op, and
-// the layouts of arguments and results. It is written into every bundle, read by reports
-// and by verification, and accepted by a later compile (`--plan FILE`) instead of
-// deciding anew.
+// plan.json says how a model is spread: per entry and stage the mesh, the strategy of
+// every op, the conversions of every value, and the layouts of arguments and results. It
+// is written into every bundle, read by reports and by verification, and accepted by a
+// later compile (`--plan FILE`) instead of deciding anew. All of it is said by the L2
+// modules of the program.
 //
-// In the file, ops that are planned alike stand together, and so do collectives that are
-// alike: the layers of a model are lists of names.
+// In the file, ops that are planned alike stand together, and so do values and
+// collectives that are alike: the layers of a model are lists of names.
 //
 //   {"op": "graph.contract", "strategy": "{b: tp}",
 //    "names": ["h.0.fc", "h.1.fc", ["h.1.fc", 2]]}
 //
 // A node may be several ops of one kind: ["h.1.fc", 2] is the second in program order.
+// Values of one name are counted likewise.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_BASE_BUNDLE_PLAN_H
 #define PARTITA_BASE_BUNDLE_PLAN_H
 
 #include "partita/Base/Error.h"
+#include "partita/Base/Phase.h"
 
 #include <cstdint>
 #include <optional>
@@ -29,19 +32,25 @@ namespace partita {
 class JsonWriter;
 
 /// Of plan.json; raised when an older reader could misread a newer file.
-inline constexpr int64_t planFormat = 2;
+inline constexpr int64_t planFormat = 3;
 
 struct PlanNode {
   std::string name;     ///< the ONNX node it came from
   std::string op;       ///< e.g. "graph.contract"
   std::string strategy; ///< Strategy::str
-  /// Per result how its users are served (servedText) where that is not the usual way;
-  /// empty: the usual way for all.
-  std::vector<std::string> served = {};
+  Phase phase = Phase::Forward;
+  bool isRepeated = false; ///< for the backward pass (dist.recompute)
+};
+/// How the users of a value are served (servedText). One that is not there has no
+/// conversions, or as a weight is read as each user wants it; in a plan without any
+/// values all are served the usual way.
+struct PlanValue {
+  std::string name;
+  int64_t number = 1; ///< among the values of this name, in program order, from 1
+  std::string served;
 };
 struct PlanTensor {
   std::string name, layout; ///< Layout::str
-  std::string served = {};  ///< of an argument, as PlanNode::served
   std::string state = {};   ///< the state that comes or goes by it; empty: none
   /// Of a result whose size is data, per dim the result that is its size, or "".
   std::vector<std::string> sizes = {};
@@ -132,6 +141,13 @@ struct PlanCertificate {
   Rates rates = {};
   /// Absent in bundles: the same compile writes the same bytes.
   std::optional<double> searchSeconds;
+  /// Devices for which it was priced, and how they are joined, from inside out.
+  struct Level {
+    std::string name;
+    int64_t size = 1;
+  };
+  std::string device = {};
+  std::vector<Level> levels = {};
 };
 
 /// What the backward pass of a training step computes again, as it was chosen under a
@@ -172,6 +188,8 @@ struct PlanStage {
   std::vector<int64_t> ranks = {};
   /// In program order, or, as read from a file, those of one name and op in it.
   std::vector<PlanNode> nodes;
+  /// In program order, or, as read from a file, in any.
+  std::vector<PlanValue> values = {};
   std::vector<PlanTensor> arguments, results;
   std::vector<PlanFunction> functions = {};
   std::vector<PlanCollective> collectives;
@@ -179,31 +197,51 @@ struct PlanStage {
   std::optional<PlanWork> work;
 };
 
+/// All that is decided of a program beside its ops, values and ends: an attribute of its
+/// L2 module.
+struct PlanFacts {
+  std::string mode;
+  std::string hints;              ///< file or rule, as given; empty: none
+  std::vector<std::string> notes; ///< what the user was told
+  std::string target = "cpu";
+  std::string targetCpu = {}; ///< LLVM's name; empty: that of the host
+  int64_t threads = 1;        ///< per rank; 0: cores of the host divided by the ranks
+  std::optional<PlanRecompute> recompute = {}; ///< of a training step that needs it
+  /// Micro-batches of a training step, where its specification left them open.
+  std::optional<int64_t> accumulation = {};
+};
+
+/// The program of one entry of a bundle.
+struct PlanEntry : PlanFacts {
+  std::string name = "main";
+  std::vector<std::string> shapes; ///< NAME=1,128 as given
+  std::vector<PlanStage> stages;
+  int64_t microBatches = 1; ///< slices of the batch that go through the stages
+  int64_t round = 1;        ///< of them, see StageOrder
+  std::optional<PlanCertificate> certificate; ///< of a plan that was searched
+};
+
 struct Plan {
   std::string file = {}; ///< that it was read from, for messages
   std::string model;     ///< absolute path of the ONNX file
   /// The same relative to the bundle; empty: the plan is of none.
   std::string modelRelative = {};
-  std::vector<std::string> shapes;    ///< NAME=1,128 as given
   std::vector<std::string> constants; ///< NAME=FILE, as given, with an absolute path
   std::vector<std::string> states;    ///< INPUT=OUTPUT as given, see `--state`
   std::string train; ///< absolute path of the specification; empty: inference
-  std::string mode;
-  std::string hints;              ///< file or rule, as given; empty: none
-  std::vector<std::string> notes; ///< what the user was told
-  std::vector<PlanStage> stages;
-  int64_t microBatches = 1; ///< slices of the batch that go through the stages
-  int64_t round = 1;        ///< of them, see StageOrder
-  std::optional<PlanCertificate> certificate; ///< of a plan that was searched
-  std::optional<PlanRecompute> recompute;     ///< of a training step that needs it
-  /// Micro-batches of a training step, where its specification left them open.
-  std::optional<int64_t> accumulation;
+  std::vector<PlanEntry> entries = std::vector<PlanEntry>(1);
 
   std::string json() const;
+  /// The first: of a compile of one entry the one.
+  PlanEntry &entry() { return entries.front(); }
+  const PlanEntry &entry() const { return entries.front(); }
+  /// The plan of one entry (empty: the first). A plan of one entry is any entry's. An
+  /// error lists the entries.
+  Expected<Plan> of(const std::string &name) const;
 };
 
 /// "TP2·DP4", "PP2·TP2": the stages' names if they have one, and their number.
-std::string nameOf(const Plan &plan);
+std::string nameOf(const PlanEntry &entry);
 /// "12.3 TFLOP/s per device, 39.4% of its peak (model FLOPs), 1234 tokens/s"; empty: none
 /// is known.
 std::string ratesText(const PlanCertificate::Rates &rates);
@@ -215,6 +253,9 @@ void writeMemory(JsonWriter &out, const PlanMemory &memory);
 
 /// Reads and checks a plan; the error names the file and the place in it.
 Expected<Plan> readPlan(const std::string &path);
+/// The same, of format 2 too, which no compile follows: for reports, and for the model
+/// that a bundle was made of.
+Expected<Plan> readAnyPlan(const std::string &path);
 
 } // namespace partita
 

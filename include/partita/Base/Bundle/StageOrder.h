@@ -37,10 +37,10 @@ struct StageOrder {
   int64_t slots() const;
 };
 
-struct Plan;
+struct PlanEntry;
 /// Of a plan: stages of the same ranks are a group, and groups are numbered by their
 /// ranks. In plans of older versions each stage has its own.
-StageOrder orderOf(const Plan &plan);
+StageOrder orderOf(const PlanEntry &plan);
 
 /// A stage for a micro-batch.
 struct StageTurn {

@@ -107,6 +107,11 @@ public:
 
   template <typename T> void record(T &value) { visit(*this, value); }
 
+  /// An error about the value of a member that is there.
+  void refuse(std::string_view key, const std::string &message) {
+    if (auto found = from.at(key))
+      keep(found->error(message).value());
+  }
   void keep(const Error &error) {
     if (first.message.empty())
       first = error;

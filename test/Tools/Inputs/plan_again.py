@@ -1,0 +1,52 @@
+"""Compiles a model, follows the plan that this wrote, and begins with its L2: plan.json must
+be the same each time, byte for byte.
+usage: plan_again.py PARTITA WORK MODEL [--no-levels] OPTION...
+--no-levels: of entries and stages, of which no compile begins with L2."""
+import difflib
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+
+def main(partita, work, model, *options):
+    has_levels = "--no-levels" not in options
+    options = [option for option in options if option != "--no-levels"]
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+
+    # By what a plan is decided, it is not followed.
+    decided = [o for before, o in zip(["", *options], options)
+               if not {before, o} & {"--mode", "--hints", "--memory"}]
+
+    def plan(name, options, *more):
+        done = subprocess.run([partita, "compile", model, "-o", f"{work}/{name}", *options,
+                               *more], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{name}: {done.stderr}")
+        with open(f"{work}/{name}/plan.json") as file:
+            return file.read()
+
+    def same(what, expected, actual):
+        if expected != actual:
+            lines = difflib.unified_diff(expected.splitlines(), actual.splitlines(), "first",
+                                         what, lineterm="", n=1)
+            raise SystemExit("\n".join(list(lines)[:60]))
+
+    levels = ["--dump-dir", f"{work}/ir"] if has_levels else []
+    first = plan("first", options, *levels)
+    same("followed", first, plan("followed", decided, "--plan", f"{work}/first/plan.json"))
+    if has_levels:
+        same("from L2", first, plan("from-l2", decided, "--from", "L2", *levels))
+    entries = json.loads(first)["entries"]
+    stages = [stage for entry in entries for stage in entry["stages"]]
+    marks = sum(len(node["names"]) for stage in stages for node in stage["nodes"]
+                if node.get("recompute"))
+    values = sum(len(value["names"]) for stage in stages for value in stage.get("values", []))
+    print(f"equal: {len(entries)} entries, {len(stages)} stages, {marks} marks, "
+          f"{values} values, accumulation {entries[0].get('accumulation', 'given')}, "
+          f"recompute {'chosen' if 'recompute' in entries[0] else 'given'}")
+
+
+main(*sys.argv[1:])
