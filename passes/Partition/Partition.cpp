@@ -2,6 +2,7 @@
 #include "passes/Partition/Passes.h"
 
 #include "dialects/Comm/Comm.h"
+#include "dialects/Dist/PlanAttributes.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Rule/Sharding/OperandForm.h"
@@ -299,6 +300,9 @@ struct PartitionPass : partita::impl::PartitionPassBase<PartitionPass> {
         return signalPassFailure();
       numReshards += static_cast<unsigned>(partitioner.numReshards);
     }
+    // Decisions of L2: one rank's program is the same whoever asked for them.
+    getOperation()->removeDiscardableAttr(dist::planAttr);
+    getOperation()->removeDiscardableAttr(dist::certificateAttr);
   }
 };
 } // namespace

@@ -1,7 +1,6 @@
 //===- AssembleStages.cpp - Stages become programs of a pipeline ----------===//
 #include "passes/Stage/Stages.h"
 
-#include "dialects/Dist/PlanAttributes.h"
 #include "dialects/Task/Task.h"
 
 #include "mlir/IR/Builders.h"
@@ -144,8 +143,7 @@ public:
 private:
   void setAttributes(ModuleOp first, ModuleOp module) {
     for (NamedAttribute attr : first->getDiscardableAttrs())
-      if (attr.getName() != dist::meshAttr && attr.getName() != dist::certificateAttr &&
-          attr.getName() != dist::planAttr)
+      if (attr.getName() != dist::meshAttr)
         module->setDiscardableAttr(attr.getName(), attr.getValue());
     module->setAttr(task_ir::microBatchesAttr,
                     builder.getI64IntegerAttr(shape.order.microBatches));
