@@ -131,8 +131,12 @@ bool Neighbourhood::apply(const Attempt &attempt) {
 }
 
 bool Neighbourhood::round(Budget &budget, int threads) {
-  if (alive.empty())
+  // Nothing can be freed where all choices are made. That counts as a piece, as callers
+  // stop after so many without a gain.
+  if (alive.empty()) {
+    ++pieces;
     return false;
+  }
   // Pieces take unequal time: several per thread leave none of them waiting for long.
   static constexpr int perThread = 4;
   std::vector<Attempt> attempts(threads == 1 ? 1 : threads * perThread);

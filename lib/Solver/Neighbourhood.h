@@ -16,7 +16,8 @@ public:
   /// which pieces are looked at.
   Neighbourhood(const Core &core, std::vector<int> start, uint64_t seed);
 
-  /// A few pieces per thread. True when the answer improved.
+  /// A few pieces per thread; at least one is counted as tried. True when the answer
+  /// improved.
   bool round(Budget &budget, int threads);
 
   /// One piece: the variables that another answer of the core has otherwise, and their
