@@ -58,7 +58,7 @@ def check_commands(folder, model, weights):
     assert partita.verify(model=model, mesh="tp=2", shapes={"batch": 2})["outputs"] == 1
     assert partita.report(bundle)["stages"][0]["mesh"] == "dp=2,tp=2"
     planned = partita.plan(model, mesh="tp=2", shapes={"batch": 64}, work=10_000)
-    assert planned["plan"]["certificate"]["step_seconds"] > 0
+    assert planned["plan"]["entries"][0]["certificate"]["step_seconds"] > 0
     again = partita.compile(model, folder / "planned", mesh="tp=2", shapes={"batch": 64},
                             plan=planned["plan"])
     assert again["bundle"].endswith("planned")
