@@ -76,6 +76,13 @@ def StepOpInterface : OpInterface<"StepOpInterface", [CommOpInterface]> {
                     "getTo">,
     InterfaceMethod<"The step this op performs; the op has been verified.",
                     "::partita::Step", "getStep">,
+    InterfaceMethod<"Whether one call does several such steps: see task.start.", "bool",
+                    "mayShareCall", (ins), [{
+      ::partita::StepKind kind = $_op.getStepKind();
+      return kind == ::partita::StepKind::AllReduce ||
+             kind == ::partita::StepKind::ReduceScatter ||
+             kind == ::partita::StepKind::AllGather;
+    }]>,
   ];
   let verify = [{ return ::partita::comm::detail::verifyStep($_op); }];
 }

@@ -270,22 +270,47 @@ LogicalResult RunOp::verifySymbolUses(SymbolTableCollection &tables) {
 // Communication in flight
 //===----------------------------------------------------------------------===//
 
+LogicalResult HandleType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 ArrayRef<Type> tensors) {
+  if (!tensors.empty() && llvm::all_of(tensors, llvm::IsaPred<RankedTensorType>))
+    return success();
+  return emitError() << "expected tensors as what a handle gives";
+}
+
+/// Whether one call can have both.
+static bool mayShareCall(Operation &a, Operation &b) {
+  auto x = dyn_cast<comm::StepOpInterface>(a), y = dyn_cast<comm::StepOpInterface>(b);
+  return x && y && x.getStepKind() == y.getStepKind() && x.mayShareCall() &&
+         x.getAxes() == y.getAxes() && x.getStep().reduce == y.getStep().reduce;
+}
+
 LogicalResult StartOp::verify() {
   Block &block = getBody().front();
-  if (block.getOperations().size() != 2 ||
-      !isa<comm::CommOpInterface, MoveOp>(block.front()))
-    return emitOpError("expected one op that communicates or moves, and a yield");
   auto yield = dyn_cast<YieldOp>(block.back());
-  if (!yield || yield.getValue().getDefiningOp() != &block.front() ||
-      yield.getValue().getType() != getHandle().getType().getTensor())
-    return emitOpError("expected to yield its op's result, of the handle's type");
+  auto members = communications();
+  if (!yield || members.empty() ||
+      !llvm::all_of(members, llvm::IsaPred<comm::CommOpInterface, MoveOp>))
+    return emitOpError("expected ops that communicate, or one that moves, and a yield");
+  for (Operation &op : llvm::drop_begin(members))
+    if (!mayShareCall(*members.begin(), op)) {
+      InFlightDiagnostic error = emitOpError(
+          "expected all-reduces, reduce-scatters or all-gathers in one group and with "
+          "one reduction as a bucket");
+      error.attachNote(op.getLoc()) << "not one with the first";
+      return error;
+    }
+  SmallVector<Value> given;
+  for (Operation &op : members)
+    given.push_back(op.getResult(0));
+  if (yield.getValues() != ValueRange(given) ||
+      yield.getValues().getTypes() != TypeRange(getHandle().getType().getTensors()))
+    return emitOpError("expected to yield the results of its ops, of the handle's types");
   return success();
 }
 
 LogicalResult WaitOp::verify() {
-  if (getResult().getType() != getHandle().getType().getTensor())
-    return emitOpError("gives ")
-           << getResult().getType() << " for " << getHandle().getType();
+  if (getResultTypes() != TypeRange(getHandle().getType().getTensors()))
+    return emitOpError("gives ") << getResultTypes() << " for " << getHandle().getType();
   return success();
 }
 
@@ -314,10 +339,14 @@ void task_ir::inlineStarts(Operation *root) {
   SmallVector<StartOp> starts;
   root->walk([&](StartOp start) { starts.push_back(start); });
   for (StartOp start : starts) {
-    Operation *op = start.communication();
-    op->moveBefore(start);
+    SmallVector<Operation *> ops;
+    for (Operation &op : llvm::make_early_inc_range(start.communications())) {
+      op.moveBefore(start);
+      ops.push_back(&op);
+    }
     for (Operation *user : llvm::make_early_inc_range(start.getHandle().getUsers())) {
-      user->getResult(0).replaceAllUsesWith(op->getResult(0));
+      for (auto [result, op] : llvm::zip_equal(user->getResults(), ops))
+        result.replaceAllUsesWith(op->getResult(0));
       user->erase();
     }
     start.erase();

@@ -57,9 +57,10 @@ def Task_Symbols : TypedArrayAttrBase<FlatSymbolRefAttr, "symbols">;
 
 def Task_HandleType : TypeDef<Task_Dialect, "Handle"> {
   let mnemonic = "handle";
-  let summary = "A communication in flight that gives a tensor";
-  let parameters = (ins "::mlir::RankedTensorType":$tensor);
-  let assemblyFormat = "`<` $tensor `>`";
+  let summary = "A communication in flight that gives tensors";
+  let parameters = (ins ArrayRefParameter<"::mlir::Type">:$tensors);
+  let assemblyFormat = "`<` $tensors `>`";
+  let genVerifyDecl = 1;
 }
 
 #endif // PARTITA_DIALECTS_TASK_TASKBASE

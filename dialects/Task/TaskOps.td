@@ -140,7 +140,9 @@ def Task_StartOp : Task_Op<"start", [RecursiveMemoryEffects, SingleBlock]> {
   let summary = "A communication that goes on while others run";
   let description = [{
     Holds one op of `comm` that talks to other ranks, or a `task.move`, and gives a handle
-    that exactly one `task.wait` in the same block takes.
+    that exactly one `task.wait` in the same block takes. Or it holds a *bucket*: several
+    all-reduces, reduce-scatters or all-gathers in one group and with one reduction, which
+    become one call.
 
     ```mlir
     %h = task.start : !task.handle<tensor<8x6xf32>> {
@@ -148,7 +150,7 @@ def Task_StartOp : Task_Op<"start", [RecursiveMemoryEffects, SingleBlock]> {
       task.yield %0 : tensor<8x6xf32>
     }
     …
-    %y = task.wait %h : !task.handle<tensor<8x6xf32>>
+    %y = task.wait %h : !task.handle<tensor<8x6xf32>> -> tensor<8x6xf32>
     ```
   }];
   let regions = (region SizedRegion<1>:$body);
@@ -156,22 +158,22 @@ def Task_StartOp : Task_Op<"start", [RecursiveMemoryEffects, SingleBlock]> {
   let assemblyFormat = "`:` type($handle) attr-dict-with-keyword $body";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// The op that communicates.
-    ::mlir::Operation *communication() { return &getBody().front().front(); }
+    /// The ops that communicate, one for each tensor.
+    auto communications() { return getBody().front().without_terminator(); }
   }];
 }
 
 def Task_YieldOp : Task_Op<"yield", [Pure, Terminator, HasParent<"StartOp">]> {
   let summary = "What a communication gives";
-  let arguments = (ins AnyRankedTensor:$value);
-  let assemblyFormat = "$value attr-dict `:` type($value)";
+  let arguments = (ins Variadic<AnyRankedTensor>:$values);
+  let assemblyFormat = "$values attr-dict `:` type($values)";
 }
 
 def Task_WaitOp : Task_Op<"wait", [NoMemoryEffect]> {
   let summary = "What a communication in flight gives, when it is over";
   let arguments = (ins Task_HandleType:$handle);
-  let results = (outs AnyRankedTensor:$result);
-  let assemblyFormat = "$handle attr-dict `:` type($handle) `->` type($result)";
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let assemblyFormat = "$handle attr-dict `:` type($handle) `->` type($results)";
   let hasVerifier = 1;
 }
 

@@ -10,6 +10,7 @@ namespace partita::train {
 Expected<Loss> readLoss(const JsonValue &value);
 Expected<Optimizer> readOptimizer(const JsonValue &value);
 Expected<Schedule> readSchedule(const JsonValue &value);
+Expected<CommFusion> readFusion(const JsonValue &value);
 
 /// A string that is not empty.
 Expected<std::string> readText(const JsonValue &value);

@@ -265,10 +265,10 @@ static Expected<Spec> readRoot(const JsonValue &root) {
     });
     return ok ? Expected<Spec>(spec) : tl::unexpected(ok.error());
   }
-  if (auto ok =
-          root.allowOnly({"loss", "parameters", "optimizer", "schedule", "clip_norm",
-                          "accumulation", "gradients", "compute", "loss_scale", "seed",
-                          "batch_norm", "optimizer_parallel", "recompute"});
+  if (auto ok = root.allowOnly({"loss", "parameters", "optimizer", "schedule",
+                                "clip_norm", "accumulation", "gradients", "compute",
+                                "loss_scale", "seed", "batch_norm", "optimizer_parallel",
+                                "recompute", "comm_fusion"});
       !ok)
     return tl::unexpected(ok.error());
   for (const char *key : {"loss", "optimizer"})
@@ -290,6 +290,9 @@ static Expected<Spec> readRoot(const JsonValue &root) {
                 .and_then([&] {
                   return readMember(root, "optimizer_parallel", spec.optimizerParallel,
                                     readParallel);
+                })
+                .and_then([&] {
+                  return readMember(root, "comm_fusion", spec.commFusion, readFusion);
                 })
                 .and_then([&]() -> Expected<void> {
                   auto given = root.at("recompute");

@@ -278,7 +278,13 @@ Expected<void> Compiler::partition() {
 
 Expected<void> Compiler::schedule() {
   if (request.levels.from < Level::L4)
-    return runPasses("04-scheduled", buildSchedulePipeline);
+    return runPasses("04-scheduled", [&](OpPassManager &manager) {
+      std::optional<CommunicationOrder> order;
+      if (job.feedback.makesBuckets)
+        order = {request.train ? request.train->spec.commFusion : train::CommFusion(),
+                 request.commInFlight};
+      buildSchedulePipeline(manager, order);
+    });
   return readLevel("04-scheduled", [](PassManager &manager) {
     manager.addPass(createVerifyScheduledPass());
   });
@@ -495,9 +501,12 @@ static Expected<CompileReport> compileUntilItFits(Job job) {
   constexpr int mostTries = 4;
   takeChoices(job);
   std::vector<std::string> notes;
-  if (!*staged && choosesStep(job))
+  if (!*staged && choosesStep(job)) {
+    job.feedback.makesBuckets = false;
     if (auto ok = chooseStep(job, notes); !ok)
       return tl::unexpected(ok.error());
+    job.feedback.makesBuckets = true;
+  }
   Expected<CompileReport> report = compileOnce(job, *staged);
   if (report && !report->memoryLimit && !*staged && request.machine.isExact)
     report->memoryLimit = request.machine.memory;
@@ -520,6 +529,15 @@ static Expected<CompileReport> compileUntilItFits(Job job) {
     // It was made by this compile: nothing was there before.
     std::error_code ignored;
     std::filesystem::remove_all(request.emission.output, ignored);
+    const bool hasBuckets = request.train && request.mesh().numRanks() > 1;
+    if (hasBuckets && std::exchange(job.feedback.makesBuckets, false)) {
+      report = compileOnce(job, *staged);
+      if (!report)
+        return report;
+      notes.push_back(what + "; compiled again without buckets of collectives");
+      --tries;
+      continue;
+    }
     if (tries == mostTries || !isSearched)
       return makeError(what);
     int64_t room = std::max<int64_t>(1, limit - (needed - report->plannedMemory));

@@ -56,8 +56,11 @@ void partita::buildRanksPipeline(OpPassManager &manager) {
   manager.addPass(createVerifyPartitionedPass());
 }
 
-void partita::buildSchedulePipeline(OpPassManager &manager) {
+void partita::buildSchedulePipeline(OpPassManager &manager,
+                                    const std::optional<CommunicationOrder> &order) {
   manager.addPass(createSchedulePass());
+  if (order)
+    manager.addPass(createOrderCommunicationPass(order->fusion, order->inFlight));
   manager.addPass(createVerifyScheduledPass());
 }
 

@@ -31,8 +31,15 @@ void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &opt
 void buildRecomputePipeline(mlir::OpPassManager &manager);
 /// One rank's program, of a plan with or without marks, and the gate of L3.
 void buildRanksPipeline(mlir::OpPassManager &manager);
-/// L3 to L4 and its gate: the program runs once.
-void buildSchedulePipeline(mlir::OpPassManager &manager);
+/// What may be one call, and in flight where another starts.
+struct CommunicationOrder {
+  train::CommFusion fusion = {};
+  int64_t inFlight = 2;
+};
+/// L3 to L4 and its gate: the program runs once. Without `order` collectives stay where
+/// they are.
+void buildSchedulePipeline(mlir::OpPassManager &manager,
+                           const std::optional<CommunicationOrder> &order);
 /// A pipeline of level L4 whose schedules say only which segment runs when, to a whole
 /// one, and its gate.
 void buildCompleteSchedulesPipeline(mlir::OpPassManager &manager);

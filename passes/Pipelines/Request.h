@@ -94,6 +94,8 @@ struct Request {
   std::optional<Plan> plan = {}; ///< replaces deciding
   Machine machine = {};
   std::optional<Training> train = {}; ///< absent: inference
+  /// Collectives of a step that may be in flight where another starts.
+  int64_t commInFlight = 2;
   bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
   Cut cut = {};
   Target target = {};
@@ -119,6 +121,8 @@ struct Feedback {
   /// Of a step, where the specification leaves them open: the batch of the model's shape
   /// is cut into so many. Absent: one.
   std::optional<int64_t> microBatches;
+  /// Collectives of a step become buckets, which takes memory: not where that is short.
+  bool makesBuckets = true;
   /// Of a step of which something was chosen: what no plan is faster than, with any such
   /// choice or none.
   std::optional<double> lowerBoundSeconds;

@@ -56,4 +56,44 @@ def CompleteSchedulesPass : Pass<"partita-complete-schedules", "::mlir::ModuleOp
   }];
 }
 
+def OrderCommunicationPass : Pass<"partita-order-communication", "::mlir::ModuleOp"> {
+  let summary = "Puts a training step's collectives into buckets that start early";
+  let description = [{
+    Of every function that a segment runs and that updates parameters. What is a bucket,
+    where it starts and where the ops stand that wait for it, lib/Comm decides;
+    docs/communication.md says how. Each element keeps its bits.
+
+    Before:
+    ```mlir
+    %1 = comm.all_reduce %0 …
+    %2 = graph.map %w, %1 {dist.phase = #dist.phase<update>, …}
+    %4 = comm.all_reduce %3 …
+    %5 = graph.map %v, %4 {dist.phase = #dist.phase<update>, …}
+    ```
+    After:
+    ```mlir
+    %h = task.start : !task.handle<tensor<8xf32>, tensor<4xf32>> {
+      %1 = comm.all_reduce %0 …
+      %4 = comm.all_reduce %3 …
+      task.yield %1, %4 : tensor<8xf32>, tensor<4xf32>
+    }
+    …
+    %r:2 = task.wait %h : !task.handle<tensor<8xf32>, tensor<4xf32>> -> tensor<8xf32>, tensor<4xf32>
+    %2 = graph.map %w, %r#0 {dist.phase = #dist.phase<update>, …}
+    %5 = graph.map %v, %r#1 {dist.phase = #dist.phase<update>, …}
+    ```
+  }];
+  let options = [
+    Option<"inFlight", "in-flight", "int", "2", "Calls in flight where another starts">,
+    Option<"autoBuckets", "auto-buckets", "int", "6", "Calls of one kind, about">,
+    Option<"minBytes", "min-bytes", "int64_t", "4 << 20", "Bytes of a call, at least">,
+    Option<"minSplit", "min-split", "int64_t", "64 << 10",
+           "Bytes of a step of several calls, at least">,
+  ];
+  let statistics = [
+    Statistic<"numCollectives", "num-collectives", "Collectives of training steps">,
+    Statistic<"numCalls", "num-calls", "Calls that they are">,
+  ];
+}
+
 #endif // PARTITA_PASSES_STAGE_PASSES

@@ -52,6 +52,8 @@ class Step:
         if done.returncode:
             raise RuntimeError(done.stderr[-3000:])
         self.state_bytes = int(re.search(r"states per rank: (\d+) B", done.stdout)[1])
+        told = re.search(r"collectives in (\d+) calls", done.stdout + done.stderr)
+        self.calls = int(told[1]) if told else 0
         self.bundle = f"{work}/bundle"
 
     def feeds(self, steps):
@@ -240,6 +242,40 @@ def variants(command, work):
     print("recompute: losses unchanged; bf16 and f16 within 1%; an infinite step is left out")
 
 
+def buckets(command, work):
+    """Losses and states have the same bits whatever is one call and whatever is in flight."""
+    apart = [({"openstate": False}, 0)]
+    size = {kind: {"mode": "size", "config": 2000}
+            for kind in ("allreduce", "allgather", "reducescatter")}
+    index = {"allreduce": {"mode": "index", "config": [2, 5]},
+             "reducescatter": {"mode": "auto", "groups": [["*.weight"], ["*.bias"]]}}
+    ways = apart + [({}, 2), ({}, 0), (size, 1), (size, 3), (index, 2)]
+    for level, more in ((0, {}), (1, {}), (2, {"clip_norm": 0.5}), (3, {}),
+                        (0, {"accumulation": 3}), (2, {"accumulation": 2})):
+        spec = {"optimizer": OPTIMIZERS["adamw"], **more}
+        if level:
+            spec["optimizer_parallel"] = {"enable": True, "level": level, "threshold_kb": 0}
+        expected, calls = None, set()
+        for fusion, flying in ways:
+            asked = {**spec, "comm_fusion": fusion}
+            if level and fusion is index:
+                asked["comm_fusion"] = {"allgather": size["allgather"]}
+            step = Step(command, work, "transformer", asked,
+                        ["--mesh", "dp=2", "--mode", "data-parallel",
+                         "--comm-in-flight", str(flying)])
+            calls.add(step.calls)
+            losses, _, states = step.run(4)
+            given = (losses, {k: v.tobytes() for k, v in states.items()})
+            expected = expected or given
+            if given != expected:
+                raise RuntimeError(f"level {level}, {more}: other bits with {fusion}, "
+                                   f"{flying} in flight")
+        print(f"buckets, level {level}, {more or ''}: {len(ways)} ways with the same bits, "
+              f"{min(calls)} to {max(calls)} calls", flush=True)
+        if len(calls) < 3:
+            raise RuntimeError("the ways do not differ")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("partita")
@@ -257,6 +293,7 @@ def main():
         against_numpy(command, work, "adamw", arguments.steps, clip_norm=0.5)
         schedules(command, work)
         variants(command, work)
+        buckets(command, work)
         data = "data-parallel"
         short = [(mesh("dp=2", data), 0), (mesh("dp=4", data), 1), (mesh("dp=4", data), 3),
                  (mesh("dp=2,tp=2"), 0)]

@@ -129,6 +129,9 @@ template <typename Set> void addCompile(Set &set, Request &request) {
   set.flag("hash-weights", request.emission.hashWeights,
            "Hash all of the model's external data, not a sample, and compare it with the "
            "checksums that the model states");
+  set.range("comm-in-flight", request.commInFlight, 0, 1024,
+            "Collectives of a training step that may be in flight where another starts "
+            "(docs/communication.md); 0: each is waited for where it starts");
   set.word("target", {"cpu", "plain"}, into(request.target.name),
            "cpu: with oneDNN; plain: loops only, slow, for reference");
   set.text("target-cpu", into(request.target.cpu),

@@ -297,10 +297,10 @@ private:
   std::byte *placeOf(size_t tensor, uint32_t slot) const;
   Error deviceFailure() const;
   // Of devices with memory of their own.
-  Staged *stage(uint64_t source, uint64_t target, bool inPlace);
+  Staged *stage(std::span<void *const> places, std::span<const uint64_t> bytes);
   Expected<void> prepareFlight(Op &op);
-  bool toHost(Staged &staged, const void *source, void *target) noexcept;
-  bool fromHost(const Staged &staged, void *target) noexcept;
+  bool toHost(Staged &staged, void *const *places) noexcept;
+  bool fromHost(const Staged &staged, void *const *places) noexcept;
   bool runFlight(Op &op) noexcept;
   bool read(void *to, const void *from, uint64_t bytes) noexcept;
   void prepareRecording();

@@ -48,18 +48,25 @@ struct Fill {
   int64_t run = 0;
 };
 
-/// A collective as one rank sees it.
-struct Collective {
-  TaskKind kind = TaskKind::AllReduce;
+/// One tensor of a collective.
+struct CollectiveItem {
   DType type = DType::F32;
-  ReduceKind reduce = ReduceKind::Sum;
-  std::vector<int32_t> members; ///< ranks of the group, by coordinate
-  int32_t me = 0;               ///< this rank's place in members
   /// Reductions: the source is [outer, parts, block]; AllReduce has outer = parts = 1.
   int64_t outer = 1, block = 0;
   std::vector<Pull> pulls; ///< everything else
   std::vector<Fill> fills; ///< what of the target no pull writes, for a halo
   int64_t fillBits = 0;    ///< bit pattern of one element
+
+  int64_t width() const { return static_cast<int64_t>(byteWidth(type)); }
+};
+
+/// A collective as one rank sees it.
+struct Collective {
+  TaskKind kind = TaskKind::AllReduce;
+  ReduceKind reduce = ReduceKind::Sum;
+  std::vector<int32_t> members;           ///< ranks of the group, by coordinate
+  int32_t me = 0;                         ///< this rank's place in members
+  std::vector<CollectiveItem> items = {}; ///< one, or those of a bucket
   /// AllToAllV: what is pulled follows from the counts that a start brings, [i][j] the
   /// rows that member i sends to member j.
   int64_t rowBytes = 0, rows = 0, toRows = 0;
@@ -105,7 +112,7 @@ std::optional<RaggedMisfit> raggedMisfit(const Collective &collective,
 /// Copies one piece.
 void copyPull(const Pull &pull, const std::byte *source, std::byte *target);
 /// Fills everything that no pull writes.
-void fillRest(const Collective &collective, std::byte *target);
+void fillRest(const CollectiveItem &item, std::byte *target);
 
 /// Combines n sources elementwise, in order, into n targets: for i in [0, count):
 /// targets[*][i] = reduce(sources[0][i], sources[1][i], …). A target may be one of the
@@ -133,17 +140,20 @@ public:
   virtual bool needsWarmUp() const { return false; }
   // These return false if the run was aborted meanwhile, or a transfer failed.
 
-  /// Begins a call whose handle is not in flight. Until it is waited for, the source is
-  /// not written and the target not touched. `counts`: of an AllToAllV, with no misfit;
-  /// they too stay until then.
-  virtual bool start(int call, const void *source, void *target,
+  /// Begins a call whose handle is not in flight. `places`: source and target of each
+  /// item in turn, of a transfer null where this rank has none. Until the call is waited
+  /// for, sources are not written and targets not touched. `counts`: of an AllToAllV,
+  /// with no misfit; the two lists too stay until then.
+  virtual bool start(int call, void *const *places,
                      const int64_t *counts = nullptr) noexcept = 0;
   /// Until a started call is over.
   virtual bool wait(int call) noexcept = 0;
   /// Does what can be done of started calls at once, without waiting for anybody.
   virtual bool progress() noexcept = 0;
-  bool run(int call, const void *source, void *target) noexcept {
-    return start(call, source, target) && wait(call);
+  /// Of one item.
+  bool run(int call, void *source, void *target) noexcept {
+    void *places[] = {source, target};
+    return start(call, places) && wait(call);
   }
   /// Waits for all ranks. False if aborted.
   virtual bool barrier() noexcept = 0;

@@ -9,6 +9,7 @@
 #define PARTITA_TRAIN_SPEC_H
 
 #include "partita/Base/Error.h"
+#include "partita/Comm/Order.h"
 
 #include <cstdint>
 #include <optional>
@@ -90,6 +91,16 @@ struct Recompute {
   bool optimizerParallelCommunication = false;
 };
 
+/// Which collectives of gradients and of updates are one call (docs/communication.md).
+struct CommFusion {
+  struct Kind {
+    buckets::Fusion fusion; ///< without groups
+    /// Globs of parameters, a list for each group. The first that names one has it.
+    std::vector<std::vector<std::string>> groups = {};
+  };
+  Kind kinds[buckets::numCallKinds] = {}; ///< by buckets::CallKind
+};
+
 struct LossScale {
   double initial = 1;
   bool dynamic = false;
@@ -120,6 +131,7 @@ struct Spec {
   bool batchStatistics = true; ///< of BatchNormalization; else the running ones
   OptimizerParallel optimizerParallel;
   std::vector<Recompute> recompute;
+  CommFusion commFusion;
   /// Where a step does not fit into memory, what it computes again is chosen for it.
   bool choosesRecompute = true;
 };

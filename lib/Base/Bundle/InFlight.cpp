@@ -29,24 +29,39 @@ Expected<void> InFlight::next(const TaskView &task) {
       return makeError("a wait has no handle of its own");
     return wait(task, p->handle);
   }
-  // By the second operand: the target of all collectives and copies.
   for (const auto &[handle, operands] : flying)
-    for (int32_t operand : task.operands)
-      if (overlap(operand, operands[1]))
-        return makeError("it touches what " + numbered(handle) +
-                         ", which is in flight, fills");
-  if (task.handle == 0)
-    return {};
+    for (size_t target = 1; target < operands.size(); target += 2)
+      for (int32_t operand : task.operands)
+        if (overlap(operand, operands[target]))
+          return makeError("it touches what " + numbered(handle) +
+                           ", which is in flight, fills");
+  const size_t items = std::max<size_t>(task::numItems(task.params), 1);
+  if (auto ok = apart(task.operands, items); !ok || task.handle == 0)
+    return ok;
   if (!mayFly(task.kind()))
     return makeError("it has a handle, but is neither a collective nor a copy");
   if (task.handle > numTasks)
     return makeError(numbered(task.handle) + " is more than there are tasks");
+  // Values that a call reads, behind sources and targets, it has read when it is started.
+  const auto own = task.operands.first(2 * items);
   for (const auto &[handle, operands] : flying)
-    if (overlap(task.operands[1], operands[0]))
-      return makeError("it fills what " + numbered(handle) +
-                       ", which is in flight, reads");
-  if (!flying.emplace(task.handle, task.operands).second)
+    for (size_t source = 0; source < operands.size(); source += 2)
+      for (size_t target = 1; target < own.size(); target += 2)
+        if (overlap(own[target], operands[source]))
+          return makeError("it fills what " + numbered(handle) +
+                           ", which is in flight, reads");
+  if (!flying.emplace(task.handle, own).second)
     return makeError(numbered(task.handle) + " is in flight already");
+  return {};
+}
+
+/// Items of one call are reduced and moved in any order.
+Expected<void> InFlight::apart(std::span<const int32_t> operands, size_t items) const {
+  for (size_t i = 0; i < items && items > 1; ++i)
+    for (size_t k = 0; k < 2 * items; ++k)
+      if (k / 2 != i && overlap(operands[2 * i + 1], operands[k]))
+        return makeError("its item " + std::to_string(i) + " fills what item " +
+                         std::to_string(k / 2) + " has");
   return {};
 }
 
@@ -54,8 +69,7 @@ Expected<void> InFlight::wait(const TaskView &task, uint32_t handle) {
   auto found = flying.find(handle);
   if (found == flying.end())
     return makeError(numbered(handle) + " is not in flight");
-  // Values that a call reads, behind its two operands, it has read when it is started.
-  if (!std::ranges::equal(task.operands, found->second.first(2)))
+  if (!std::ranges::equal(task.operands, found->second))
     return makeError("its operands are not those of " + numbered(handle));
   flying.erase(found);
   return {};

@@ -26,12 +26,14 @@ public:
   Expected<void> end() const;
 
 private:
+  Expected<void> apart(std::span<const int32_t> operands, size_t items) const;
   Expected<void> wait(const TaskView &task, uint32_t handle);
   bool overlap(int32_t a, int32_t b) const;
 
   std::span<const BufferView> buffers;
   size_t numTasks;
-  std::map<uint32_t, std::span<const int32_t>> flying; ///< operands by handle
+  std::map<uint32_t, std::span<const int32_t>> flying; ///< source and target of
+                                                       ///< each item, by handle
 };
 
 } // namespace partita

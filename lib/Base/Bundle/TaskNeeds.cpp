@@ -169,15 +169,29 @@ void check(Ranges &r, const Pool &p) {
   r.format(p.dst_format);
   r.spatial(p.spatial);
 }
-void check(Ranges &r, const AllReduce &p) { r.size("count", p.count); }
-void check(Ranges &r, const AllGather &p) {
-  r.size("outer", p.outer);
-  r.size("block", p.block);
+/// The reader compares every item's place with all others'.
+constexpr size_t maxItems = 1024;
+
+/// Nothing is reduced in the types behind bool, which are storage.
+template <typename P>
+constexpr int lastType =
+    requires(P p) { p.reduce; } ? PARTITA_DTYPE_BOOL : PARTITA_NUM_DTYPES - 1;
+
+template <typename P> void checkItems(Ranges &r, const P &p) {
+  r.count("the number of items", 1 + p.more.size(), 1, maxItems);
+  for (size_t i = 0; i <= p.more.size() && r.error.empty(); ++i) {
+    const Item item = itemOf(p, i);
+    r.range("the element type", item.dtype, 0, lastType<P>);
+    r.size("outer", item.outer);
+    r.size("block", item.block);
+  }
 }
-void check(Ranges &r, const ReduceScatter &p) {
-  r.size("outer", p.outer);
-  r.size("block", p.block);
+void check(Ranges &r, const AllReduce &p) {
+  r.size("count", p.count);
+  checkItems(r, p);
 }
+void check(Ranges &r, const AllGather &p) { checkItems(r, p); }
+void check(Ranges &r, const ReduceScatter &p) { checkItems(r, p); }
 void check(Ranges &r, const AllToAll &p) {
   for (int64_t extent : {p.outer, p.split, p.middle, p.join, p.inner})
     r.size("an extent", extent);
@@ -304,15 +318,25 @@ NeedList needsOf(const Pool &p, int64_t) {
 
 // By the number of members, for collectives.
 NeedList needsOf(const Kernel &, int64_t) { return std::vector<OperandNeed>(); }
-NeedList needsOf(const AllReduce &p, int64_t) {
-  return Needs(p.dtype).add({p.count}).add({p.count}).finish();
+/// Source and target of each item, with this many parts of `block` in a row.
+template <typename P>
+NeedList needsOfItems(const P &p, int64_t sourceParts, int64_t targetParts) {
+  std::vector<OperandNeed> all;
+  for (size_t i = 0; i <= p.more.size(); ++i) {
+    const Item item = itemOf(p, i);
+    auto needs = Needs(item.dtype)
+                     .add({item.outer, sourceParts, item.block})
+                     .add({item.outer, targetParts, item.block})
+                     .finish();
+    if (!needs)
+      return needs;
+    all.insert(all.end(), needs->begin(), needs->end());
+  }
+  return all;
 }
-NeedList needsOf(const AllGather &p, int64_t n) {
-  return Needs(p.dtype).add({p.outer, p.block}).add({p.outer, n, p.block}).finish();
-}
-NeedList needsOf(const ReduceScatter &p, int64_t n) {
-  return Needs(p.dtype).add({p.outer, n, p.block}).add({p.outer, p.block}).finish();
-}
+NeedList needsOf(const AllReduce &p, int64_t) { return needsOfItems(p, 1, 1); }
+NeedList needsOf(const AllGather &p, int64_t n) { return needsOfItems(p, 1, n); }
+NeedList needsOf(const ReduceScatter &p, int64_t n) { return needsOfItems(p, n, 1); }
 NeedList needsOf(const AllToAll &p, int64_t n) {
   Extent all{p.outer, p.split, p.middle, p.join, p.inner, n};
   return Needs(p.dtype).add(all).add(all).finish();
@@ -378,10 +402,7 @@ NeedList needsOf(const Rows &p, int64_t) {
 template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {
   Ranges ranges;
   if constexpr (requires { p.dtype; })
-    ranges.range(
-        "the element type", p.dtype, 0,
-        // Nothing is reduced in the types behind, which are storage.
-        requires { p.reduce; } ? PARTITA_DTYPE_BOOL : PARTITA_NUM_DTYPES - 1);
+    ranges.range("the element type", p.dtype, 0, lastType<P>);
   if constexpr (requires { p.reduce; })
     ranges.range("the reduction", p.reduce, 0, PARTITA_NUM_REDUCES - 1);
   check(ranges, p);
@@ -404,6 +425,16 @@ template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {
 
 NeedList task::operandNeeds(const Params &params, const Mesh &mesh) {
   return std::visit([&](const auto &p) { return checkedNeeds(p, mesh); }, params);
+}
+
+size_t task::numItems(const Params &params) {
+  return std::visit(
+      [&]<typename P>(const P &p) -> size_t {
+        if constexpr (requires { p.more; })
+          return 1 + p.more.size();
+        return isCollective(kindOf(params)) ? 1 : 0;
+      },
+      params);
 }
 
 int64_t task::listLength(const Params &params) {

@@ -63,6 +63,12 @@ fb::Window flatbuffers::Pack(const HaloWindow &window) {
 HaloWindow flatbuffers::UnPack(const fb::Window &window) {
   return {window.dim(), window.stride(), window.kernel_extent(), window.low()};
 }
+fb::Item flatbuffers::Pack(const task::Item &item) {
+  return {item.outer, item.block, item.dtype};
+}
+task::Item flatbuffers::UnPack(const fb::Item &item) {
+  return {item.outer(), item.block(), item.dtype()};
+}
 fb::Move flatbuffers::Pack(const task::Move &move) {
   return {move.operand, move.loop, move.begin, move.stride};
 }

@@ -439,6 +439,10 @@ private:
     if (isKernel && std::get<task::Kernel>(what.params).kernel >= table.kernels.size())
       return damaged(where + ": no such kernel");
     needs.list = std::move(*own);
+    // Those of the call that is waited for, source and target of each of its items.
+    if (what.kind() == TaskKind::Wait && what.numOperands % 2 == 0 &&
+        what.numOperands <= table.operands.size())
+      needs.list.resize(std::max<size_t>(what.numOperands, 2));
     if (auto ok = values(what, needs.list, where); !ok)
       return ok;
     if (isKernel && what.numOperands < needs.list.size())
@@ -508,6 +512,8 @@ private:
       fits &= charge(record.spatial());
     if constexpr (requires { record.group(); })
       fits &= charge(record.group());
+    if constexpr (requires { record.more(); })
+      fits &= charge(record.more());
     if constexpr (requires { record.from()->size(); })
       fits &= charge(record.from()) && charge(record.to());
     if constexpr (requires { record.windows(); })

@@ -51,37 +51,43 @@ struct Describer {
   Collective out;
 
   const Mesh &mesh() const { return table.mesh(); }
-  int64_t width() const { return static_cast<int64_t>(byteWidth(out.type)); }
+  CollectiveItem &item() { return out.items.back(); }
+  int64_t width() const { return out.items.back().width(); }
   int64_t parts() const { return static_cast<int64_t>(out.members.size()); }
 
-  void group(uint8_t dtype, const AxisList &axes) {
-    out.type = static_cast<DType>(dtype);
+  void group(const AxisList &axes) {
     out.members = membersOf(mesh(), rank, axes);
     out.me = static_cast<int32_t>(mesh().coordinate(rank, axes));
   }
-
-  void describe(const task::AllReduce &p) {
-    group(p.dtype, p.group);
-    out.reduce = static_cast<ReduceKind>(p.reduce);
-    out.block = p.count;
+  /// With one item.
+  void group(uint8_t dtype, const AxisList &axes) {
+    group(axes);
+    out.items.emplace_back().type = static_cast<DType>(dtype);
   }
 
-  void describe(const task::ReduceScatter &p) {
-    group(p.dtype, p.group);
-    out.reduce = static_cast<ReduceKind>(p.reduce);
-    out.outer = p.outer;
-    out.block = p.block;
+  template <typename P> void describeItems(const P &p) {
+    group(p.group);
+    for (size_t i = 0; i <= p.more.size(); ++i) {
+      const task::Item from = task::itemOf(p, i);
+      CollectiveItem &to = out.items.emplace_back();
+      to.type = static_cast<DType>(from.dtype);
+      to.outer = from.outer, to.block = from.block;
+    }
+    if constexpr (requires { p.reduce; })
+      out.reduce = static_cast<ReduceKind>(p.reduce);
   }
+  void describe(const task::AllReduce &p) { describeItems(p); }
+  void describe(const task::ReduceScatter &p) { describeItems(p); }
 
   void describe(const task::AllGather &p) {
-    group(p.dtype, p.group);
-    int64_t run = p.block * width();
-    for (int64_t i = 0; i < parts(); ++i)
-      out.pulls.push_back({out.members[static_cast<size_t>(i)],
-                           0,
-                           i * run,
-                           {{p.outer, run, run * parts()}},
-                           run});
+    describeItems(p);
+    for (CollectiveItem &it : out.items)
+      for (int64_t i = 0, run = it.block * it.width(); i < parts(); ++i)
+        it.pulls.push_back({out.members[static_cast<size_t>(i)],
+                            0,
+                            i * run,
+                            {{it.outer, run, run * parts()}},
+                            run});
   }
 
   void describe(const task::AllToAll &p) {
@@ -94,23 +100,23 @@ struct Describer {
       int64_t run = p.join * p.inner * width();
       int64_t sourcePiece = p.split * p.middle * run, targetRow = n * run;
       for (int64_t i = 0; i < n; ++i)
-        out.pulls.push_back({out.members[static_cast<size_t>(i)],
-                             out.me * sourcePiece,
-                             i * run,
-                             {{p.outer, n * sourcePiece, n * sourcePiece},
-                              {p.split * p.middle, run, targetRow}},
-                             run});
+        item().pulls.push_back({out.members[static_cast<size_t>(i)],
+                                out.me * sourcePiece,
+                                i * run,
+                                {{p.outer, n * sourcePiece, n * sourcePiece},
+                                 {p.split * p.middle, run, targetRow}},
+                                run});
       return;
     }
     int64_t run = p.split * p.inner * width();
     int64_t targetPiece = p.join * p.middle * run;
     for (int64_t i = 0; i < n; ++i)
-      out.pulls.push_back({out.members[static_cast<size_t>(i)],
-                           out.me * run,
-                           i * targetPiece,
-                           {{p.outer, n * targetPiece, n * targetPiece},
-                            {p.join * p.middle, n * run, run}},
-                           run});
+      item().pulls.push_back({out.members[static_cast<size_t>(i)],
+                              out.me * run,
+                              i * targetPiece,
+                              {{p.outer, n * targetPiece, n * targetPiece},
+                               {p.join * p.middle, n * run, run}},
+                              run});
   }
 
   void describe(const task::AllToAllV &p) {
@@ -125,7 +131,7 @@ struct Describer {
     int64_t wanted = mesh().coordinate(rank, p.to);
     for (int32_t member : out.members)
       if (mesh().coordinate(member, p.from) == wanted)
-        out.pulls.push_back({member, 0, 0, {}, p.count * width()});
+        item().pulls.push_back({member, 0, 0, {}, p.count * width()});
   }
 
   static AxisList sorted(AxisList axes) {
@@ -142,7 +148,7 @@ struct Describer {
   void describe(const task::Halo &p) {
     Halo halo = table.halo(p);
     group(p.dtype, halo.axes(mesh()));
-    out.fillBits = p.bits;
+    item().fillBits = p.bits;
     pullAll(haloBlocks(mesh(), halo, rank), halo.before, halo.shape());
     Wanted wanted{halo.shape(), {}};
     for (size_t d = 0; d < wanted.shape.size(); ++d)
@@ -166,7 +172,8 @@ struct Describer {
                const std::vector<int64_t> &target) {
     for (const ExchangeBlock &block : blocks) {
       Pull pull{static_cast<int32_t>(block.peer), 0, 0, {}, width()};
-      appendBoxes(block.dims, before.localShape(), target, width(), 0, pull, out.pulls);
+      appendBoxes(block.dims, before.localShape(), target, width(), 0, pull,
+                  item().pulls);
     }
   }
 
@@ -181,7 +188,7 @@ struct Describer {
       rest.targetOffset += at * stride;
       rest.run = (end - at) * stride;
       if (end > at)
-        out.fills.push_back(std::move(rest));
+        item().fills.push_back(std::move(rest));
     };
     for (const DimRun &run : wanted.runs[dim]) {
       gap(run.local);
@@ -207,16 +214,20 @@ void simplify(Pull &pull) {
 
 } // namespace
 
+static int64_t bytesOf(const Pull &pull) {
+  int64_t bytes = pull.run;
+  for (const PullDim &dim : pull.dims)
+    bytes *= dim.count;
+  return bytes;
+}
+
 /// From places in the table's mesh to ranks of the run; pulls as they are best run.
 static void finish(Collective &c) {
-  for (Pull &pull : c.pulls)
-    simplify(pull);
-  std::erase_if(c.pulls, [](const Pull &pull) {
-    int64_t bytes = pull.run;
-    for (const PullDim &dim : pull.dims)
-      bytes *= dim.count;
-    return bytes == 0;
-  });
+  for (CollectiveItem &item : c.items) {
+    for (Pull &pull : item.pulls)
+      simplify(pull);
+    std::erase_if(item.pulls, [](const Pull &pull) { return bytesOf(pull) == 0; });
+  }
 }
 
 Collective runtime::describeTransfer(const TaskTable &table, size_t transfer,
@@ -230,7 +241,8 @@ Collective runtime::describeTransfer(const TaskTable &table, size_t transfer,
   auto peerRank = [&](int64_t place) { return t.peerRanks[static_cast<size_t>(place)]; };
   Collective c;
   c.kind = TaskKind::Exchange;
-  c.type = t.type;
+  CollectiveItem &item = c.items.emplace_back();
+  item.type = t.type;
   c.members = t.peerRanks;
   for (int64_t place = 0; place < own.mesh.numRanks(); ++place)
     c.members.push_back(ownRank(place));
@@ -248,7 +260,7 @@ Collective runtime::describeTransfer(const TaskTable &table, size_t transfer,
   for (const ExchangeBlock &block : transferBlocks(from, to, place)) {
     Pull pull{t.sends ? ownRank(block.peer) : peerRank(block.peer), 0, 0, {}, width};
     appendBoxes(block.dims, from.layout.localShape(), to.layout.localShape(), width, 0,
-                pull, c.pulls);
+                pull, item.pulls);
   }
   finish(c);
   return c;
@@ -266,25 +278,23 @@ Collective runtime::describeCollective(const TaskTable &table, const TaskView &t
       task.params);
   for (int32_t &member : d.out.members)
     member = static_cast<int32_t>(table.worldRank(member));
-  for (Pull &pull : d.out.pulls)
-    pull.peer = static_cast<int32_t>(table.worldRank(pull.peer));
+  for (CollectiveItem &item : d.out.items)
+    for (Pull &pull : item.pulls)
+      pull.peer = static_cast<int32_t>(table.worldRank(pull.peer));
   finish(d.out);
   return std::move(d.out);
 }
 
 uint64_t runtime::receivedBytes(const Collective &c, int64_t rank) {
-  auto width = static_cast<int64_t>(byteWidth(c.type));
   auto members = static_cast<int64_t>(c.members.size());
   int64_t bytes = 0;
-  if (c.kind == TaskKind::AllReduce)
-    bytes = (2 * (members - 1) * c.block + members - 1) / members * width;
-  else if (c.kind == TaskKind::ReduceScatter)
-    bytes = (members - 1) * c.outer * c.block * width;
-  for (const Pull &pull : c.pulls) {
-    int64_t piece = pull.run;
-    for (const PullDim &dim : pull.dims)
-      piece *= dim.count;
-    bytes += pull.peer == rank ? 0 : piece;
+  for (const CollectiveItem &item : c.items) {
+    if (c.kind == TaskKind::AllReduce)
+      bytes += (2 * (members - 1) * item.block + members - 1) / members * item.width();
+    else if (c.kind == TaskKind::ReduceScatter)
+      bytes += (members - 1) * item.outer * item.block * item.width();
+    for (const Pull &pull : item.pulls)
+      bytes += pull.peer == rank ? 0 : bytesOf(pull);
   }
   return static_cast<uint64_t>(bytes);
 }
@@ -365,15 +375,15 @@ static void fillDims(const PullDim *dim, const PullDim *end, int64_t run,
     fillDims(dim + 1, end, run, target + i * dim->target, pattern, bytes);
 }
 
-void runtime::fillRest(const Collective &collective, std::byte *target) {
-  if (collective.fills.empty())
+void runtime::fillRest(const CollectiveItem &item, std::byte *target) {
+  if (item.fills.empty())
     return;
   // The widths of elements divide the pattern's.
   std::byte pattern[256];
-  auto width = static_cast<int64_t>(byteWidth(collective.type));
+  const int64_t width = item.width();
   for (size_t at = 0; at < sizeof(pattern); at += static_cast<size_t>(width))
-    std::memcpy(pattern + at, &collective.fillBits, static_cast<size_t>(width));
-  for (const Fill &fill : collective.fills)
+    std::memcpy(pattern + at, &item.fillBits, static_cast<size_t>(width));
+  for (const Fill &fill : item.fills)
     fillDims(fill.dims.data(), fill.dims.data() + fill.dims.size(), fill.run,
              target + fill.targetOffset, pattern, sizeof(pattern));
 }

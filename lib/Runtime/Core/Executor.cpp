@@ -322,10 +322,11 @@ Expected<void> Executor::prepareOp(Op &op) {
   auto call = transport.prepare(program->table(), task);
   if (!call)
     return tl::unexpected(call.error());
-  auto bytes = [&](size_t k) {
-    return program->table().buffers()[static_cast<size_t>(task.operands[k])].bytes;
-  };
-  op.staged = stage(bytes(0), bytes(1), task.operands[0] == task.operands[1]);
+  const size_t count = 2 * task::numItems(task.params);
+  std::vector<uint64_t> bytes;
+  for (int32_t operand : task.operands.first(count))
+    bytes.push_back(program->table().buffers()[static_cast<size_t>(operand)].bytes);
+  op.staged = stage(std::span(op.addresses).first(count), bytes);
   if (task.kind() == TaskKind::AllToAllV)
     op.ragged = describeCollective(program->table(), task, transport.rank());
   op.work = CollectiveWork{*call, task.handle == 0 ? CollectivePart::Whole

@@ -11,8 +11,10 @@ namespace partita::runtime {
 /// A call of the transport. Of a device with memory of its own, what is sent and received
 /// passes through `staged`, the same for a start and its wait.
 struct Executor::Staged {
-  std::vector<std::byte> source, target;
-  bool inPlace; ///< `source` is not used
+  /// By place of the call, source and target of each item; empty: that of the item's
+  /// target, in which it takes place, or nothing.
+  std::vector<std::vector<std::byte>> room;
+  std::vector<void *> places; ///< in `room`
 };
 
 struct CollectiveWork {
@@ -107,8 +109,7 @@ struct Executor::Moving {
   size_t transfer;
   int64_t microBatch;
   int call;
-  std::byte *address; ///< source, or target
-  bool sends;
+  void *places[2]; ///< source, target; null: none of this rank's
   Staged *staged = nullptr;
   uint64_t received = 0; ///< as of an op
 };

@@ -1,10 +1,10 @@
 //===- Local.cpp - Ranks as threads of one process ------------------------===//
 //
-// Members of a collective meet twice. Each publishes its two addresses and arrives; when
-// all have, each does its share by reading and writing the others' buffers, and is done;
-// when all are, the call is over. An all-reduce is split by members: member i reduces
-// part i of all sources and writes it to all targets, so memory is passed over once and
-// an in-place call needs no copy.
+// Members of a collective meet twice. Each publishes its addresses, two per item, and
+// arrives; when all have, each does its share by reading and writing the others' buffers,
+// and is done; when all are, the call is over. An all-reduce is split by members: member
+// i reduces part i of all sources and writes it to all targets, so memory is passed over
+// once and an in-place call needs no copy.
 //
 // Nothing of that waits for anybody but Transport::wait: several calls may be in flight,
 // and who waits for one does its share of all. A waiting rank sleeps on its own bell,
@@ -41,10 +41,16 @@ static int availableCpus() {
 
 namespace {
 
-/// Where a member's buffers are during one collective.
+/// Where a member's buffers are during one collective: source and target of each item.
 struct alignas(64) Slot {
-  const std::byte *source = nullptr;
-  std::byte *target = nullptr;
+  void *const *places = nullptr;
+
+  const std::byte *source(size_t item) const {
+    return static_cast<const std::byte *>(places[2 * item]);
+  }
+  std::byte *target(size_t item) const {
+    return static_cast<std::byte *>(places[2 * item + 1]);
+  }
 };
 
 /// Where the members of a group meet for the calls of one handle, one call after the
@@ -129,13 +135,10 @@ public:
     return it->second;
   }
 
-  bool start(int call, const void *source, void *target,
-             const int64_t *counts) noexcept override {
+  bool start(int call, void *const *places, const int64_t *counts) noexcept override {
     Prepared &p = prepared[static_cast<size_t>(call)];
     p.counts = counts;
-    Slot &mine = p.seat->meeting->slots[static_cast<size_t>(p.collective.me)];
-    mine.source = static_cast<const std::byte *>(source);
-    mine.target = static_cast<std::byte *>(target);
+    p.seat->meeting->slots[static_cast<size_t>(p.collective.me)].places = places;
     p.shared = false;
     started[numStarted++] = &p;
     arrive(p.seat->meeting->arrived, *p.seat->meeting, ++p.seat->calls);
@@ -186,7 +189,7 @@ private:
   struct Prepared {
     Collective collective;
     Seat *seat;
-    std::vector<int32_t> place; ///< per pull, the peer's place in the group
+    std::vector<size_t> place; ///< in the group, by rank
     std::vector<const void *> sources;
     std::vector<void *> targets;
     const int64_t *counts = nullptr; ///< of what is in flight
@@ -197,11 +200,9 @@ private:
     Meeting *meeting = team.meeting(handle, c.members);
     Seat &seat = seats[meeting];
     seat.meeting = meeting;
-    std::vector<int32_t> place(c.pulls.size());
-    for (size_t i = 0; i < c.pulls.size(); ++i)
-      for (size_t m = 0; m < c.members.size(); ++m)
-        if (c.members[m] == c.pulls[i].peer)
-          place[i] = static_cast<int32_t>(m);
+    std::vector<size_t> place(static_cast<size_t>(team.size));
+    for (size_t m = 0; m < c.members.size(); ++m)
+      place[static_cast<size_t>(c.members[m])] = m;
     size_t n = c.members.size();
     prepared.push_back({std::move(c), &seat, std::move(place),
                         std::vector<const void *>(n), std::vector<void *>(n)});
@@ -256,19 +257,24 @@ private:
   }
 
   static void share(Prepared &p) {
+    for (size_t i = 0; i < p.collective.items.size(); ++i)
+      share(p, i);
+  }
+
+  static void share(Prepared &p, size_t i) {
     const std::vector<Slot> &slots = p.seat->meeting->slots;
-    std::byte *target = slots[static_cast<size_t>(p.collective.me)].target;
+    const CollectiveItem &item = p.collective.items[i];
+    std::byte *target = slots[static_cast<size_t>(p.collective.me)].target(i);
     if (p.collective.kind == TaskKind::AllReduce)
-      allReduce(p);
+      allReduce(p, i);
     else if (p.collective.kind == TaskKind::ReduceScatter)
-      reduceScatter(p);
+      reduceScatter(p, i);
     else if (p.collective.kind == TaskKind::AllToAllV)
       takeRows(p, target);
     else
-      for (size_t i = 0; i < p.collective.pulls.size(); ++i)
-        copyPull(p.collective.pulls[i], slots[static_cast<size_t>(p.place[i])].source,
-                 target);
-    fillRest(p.collective, target);
+      for (const Pull &pull : item.pulls)
+        copyPull(pull, slots[p.place[static_cast<size_t>(pull.peer)]].source(i), target);
+    fillRest(item, target);
   }
 
   static void takeRows(Prepared &p, std::byte *target) {
@@ -276,42 +282,46 @@ private:
     for (size_t m = 0; m < c.members.size(); ++m) {
       RaggedPart part = raggedPart(c, p.counts, m, static_cast<size_t>(c.me));
       if (part.rows != 0)
-        std::memcpy(target + part.target, p.seat->meeting->slots[m].source + part.source,
+        std::memcpy(target + part.target,
+                    p.seat->meeting->slots[m].source(0) + part.source,
                     static_cast<size_t>(part.rows * c.rowBytes));
     }
   }
 
-  static void allReduce(Prepared &p) {
+  static void allReduce(Prepared &p, size_t i) {
     const Collective &c = p.collective;
-    size_t n = c.members.size(), width = byteWidth(c.type);
+    const CollectiveItem &item = c.items[i];
+    size_t n = c.members.size(), width = byteWidth(item.type);
     // Parts end at cache lines, so that no two members write to one.
     int64_t line = static_cast<int64_t>(64 / width);
-    int64_t part = (c.block + static_cast<int64_t>(n) * line - 1) /
+    int64_t part = (item.block + static_cast<int64_t>(n) * line - 1) /
                    (static_cast<int64_t>(n) * line) * line;
-    int64_t first = std::min(c.block, part * c.me);
-    int64_t count = std::min(c.block - first, part);
+    int64_t first = std::min(item.block, part * c.me);
+    int64_t count = std::min(item.block - first, part);
     if (count == 0)
       return;
     for (size_t m = 0; m < n; ++m) {
-      p.sources[m] =
-          p.seat->meeting->slots[m].source + static_cast<size_t>(first) * width;
-      p.targets[m] =
-          p.seat->meeting->slots[m].target + static_cast<size_t>(first) * width;
+      const Slot &slot = p.seat->meeting->slots[m];
+      p.sources[m] = slot.source(i) + static_cast<size_t>(first) * width;
+      p.targets[m] = slot.target(i) + static_cast<size_t>(first) * width;
     }
-    reduceElements(c.type, c.reduce, p.sources.data(), n, p.targets.data(), n, count);
+    reduceElements(item.type, c.reduce, p.sources.data(), n, p.targets.data(), n, count);
   }
 
-  static void reduceScatter(Prepared &p) {
+  static void reduceScatter(Prepared &p, size_t i) {
     const Collective &c = p.collective;
+    const CollectiveItem &item = c.items[i];
+    const std::vector<Slot> &slots = p.seat->meeting->slots;
     size_t n = c.members.size();
-    auto bytes = static_cast<size_t>(c.block) * byteWidth(c.type);
-    std::byte *target = p.seat->meeting->slots[static_cast<size_t>(c.me)].target;
-    for (int64_t o = 0; o < c.outer; ++o) {
+    auto bytes = static_cast<size_t>(item.block * item.width());
+    std::byte *target = slots[static_cast<size_t>(c.me)].target(i);
+    for (int64_t o = 0; o < item.outer; ++o) {
       size_t at = (static_cast<size_t>(o) * n + static_cast<size_t>(c.me)) * bytes;
       for (size_t m = 0; m < n; ++m)
-        p.sources[m] = p.seat->meeting->slots[m].source + at;
+        p.sources[m] = slots[m].source(i) + at;
       p.targets[0] = target + static_cast<size_t>(o) * bytes;
-      reduceElements(c.type, c.reduce, p.sources.data(), n, p.targets.data(), 1, c.block);
+      reduceElements(item.type, c.reduce, p.sources.data(), n, p.targets.data(), 1,
+                     item.block);
     }
   }
 

@@ -15,11 +15,12 @@ Expected<Executor::Moving> Executor::prepareMoving(schedule::Flight flight) {
     return makeError("transfer '" + std::string(t.name) + "': " + call.error().message);
   const BufferView &buffer = table.buffers()[t.buffer];
   auto slot = static_cast<uint64_t>(flight.microBatch) % buffer.slots;
-  Staged *staged =
-      stage(t.sends ? buffer.bytes : 0, t.sends ? 0 : buffer.bytes, /*inPlace=*/false);
-  return Moving{index,   flight.microBatch,
-                *call,   address[t.buffer] + slot * buffer.slotStride,
-                t.sends, staged};
+  std::byte *place = address[t.buffer] + slot * buffer.slotStride;
+  Moving moving{index, flight.microBatch, *call, {}};
+  moving.places[t.sends ? 0 : 1] = place;
+  const uint64_t bytes[] = {buffer.bytes, buffer.bytes};
+  moving.staged = stage(moving.places, bytes);
+  return moving;
 }
 
 Expected<void> Executor::prepareSchedule() {

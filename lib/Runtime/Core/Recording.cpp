@@ -46,7 +46,7 @@ void Executor::prepareRecording() {
   for (Entry &entry : entries) {
     spansPerRequest += entry.waits.size();
     for (Moving &moving : entry.waits)
-      if (!moving.sends)
+      if (moving.places[1])
         moving.received =
             receivedBytes(describeTransfer(table, moving.transfer, rank), rank);
     if (entry.segment < 0)

@@ -100,17 +100,12 @@ int Executor::partsOf(const RowsWork &rows) const {
 
 bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
   bool ok = true;
-  const void *source = op.addresses[0];
-  void *target = op.addresses[1];
+  void *const *places = op.addresses.data();
   if (part != CollectivePart::Wait) {
-    if (!countsFit(op) || (op.staged && !toHost(*op.staged, source, target)))
+    if (!countsFit(op) || (op.staged && !toHost(*op.staged, places)))
       return false;
-    if (const Staged *staged = op.staged) {
-      source = (staged->inPlace ? staged->target : staged->source).data();
-      target = op.staged->target.data();
-    }
-    ok = transport.start(call, source, target, op.list.data());
-    target = op.addresses[1];
+    ok = transport.start(call, op.staged ? op.staged->places.data() : places,
+                         op.list.data());
     ++inFlight;
   }
   if (ok && part != CollectivePart::Start) {
@@ -119,7 +114,7 @@ bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
     ok = transport.wait(call);
     waiting += recording ? now() - begin : 0;
     --inFlight;
-    if (ok && op.staged && !fromHost(*op.staged, target))
+    if (ok && op.staged && !fromHost(*op.staged, places))
       return false;
   }
   stopped = !ok;
@@ -305,15 +300,11 @@ Expected<void> Executor::runSegment(size_t index) {
 }
 
 bool Executor::begin(const Moving &moving) noexcept {
-  std::byte *place = moving.address;
-  if (Staged *staged = moving.staged) {
-    if (!toHost(*staged, moving.sends ? place : nullptr, moving.sends ? nullptr : place))
-      return false;
-    place = (moving.sends ? staged->source : staged->target).data();
-  }
+  Staged *staged = moving.staged;
+  if (staged && !toHost(*staged, moving.places))
+    return false;
   ++inFlight;
-  stopped = !transport.start(moving.call, moving.sends ? place : nullptr,
-                             moving.sends ? nullptr : place);
+  stopped = !transport.start(moving.call, staged ? staged->places.data() : moving.places);
   return !stopped;
 }
 
@@ -324,8 +315,8 @@ bool Executor::waitFor(const Moving &moving) noexcept {
   stopped = !transport.wait(moving.call);
   waiting += recording ? now() - begin : 0;
   --inFlight;
-  if (!stopped && moving.staged && !moving.sends)
-    return fromHost(*moving.staged, moving.address);
+  if (!stopped && moving.staged)
+    return fromHost(*moving.staged, moving.places);
   return !stopped;
 }
 

@@ -11,29 +11,39 @@ using namespace partita;
 using namespace partita::runtime;
 
 /// Room for a call of the transport; null on devices that need none.
-Executor::Staged *Executor::stage(uint64_t source, uint64_t target, bool inPlace) {
+Executor::Staged *Executor::stage(std::span<void *const> places,
+                                  std::span<const uint64_t> bytes) {
   if (device.isHost())
     return nullptr;
   auto staged = std::make_unique<Staged>();
-  staged->source.resize(inPlace ? 0 : source);
-  staged->target.resize(target);
-  staged->inPlace = inPlace;
+  staged->room.resize(places.size());
+  staged->places.resize(places.size());
+  for (size_t k = 0; k < places.size(); ++k) {
+    bool inPlace = k % 2 == 0 && places[k] == places[k + 1]; // null or not
+    staged->room[k].resize(places[k] && !inPlace ? bytes[k] : 0);
+    staged->places[k] = places[k] ? staged->room[k].data() : nullptr;
+    if (k % 2 == 1 && places[k] == places[k - 1])
+      staged->places[k - 1] = staged->places[k];
+  }
   stagings.push_back(std::move(staged));
   return stagings.back().get();
 }
 
-/// The target too: a call may leave elements of it as they are.
-bool Executor::toHost(Staged &staged, const void *source, void *target) noexcept {
+/// Targets too: a call may leave elements of them as they are.
+bool Executor::toHost(Staged &staged, void *const *places) noexcept {
   bool ok = true;
-  if (source && !staged.inPlace)
-    ok = device.copy(*work, staged.source.data(), source, staged.source.size());
-  if (target)
-    ok &= device.copy(*work, staged.target.data(), target, staged.target.size());
+  for (size_t k = 0; k < staged.room.size(); ++k)
+    if (!staged.room[k].empty())
+      ok &= device.copy(*work, staged.room[k].data(), places[k], staged.room[k].size());
   return ok;
 }
 
-bool Executor::fromHost(const Staged &staged, void *target) noexcept {
-  return device.copy(*work, target, staged.target.data(), staged.target.size());
+bool Executor::fromHost(const Staged &staged, void *const *places) noexcept {
+  bool ok = true;
+  for (size_t k = 1; k < staged.room.size(); k += 2)
+    if (!staged.room[k].empty())
+      ok &= device.copy(*work, places[k], staged.room[k].data(), staged.room[k].size());
+  return ok;
 }
 
 /// A local copy that is only started.

@@ -49,37 +49,52 @@ MPI_Datatype bytesType(int64_t bytes) {
   return type;
 }
 
-/// The pieces of several pulls as they lie in the source or in the target.
-MPI_Datatype pullsType(const std::vector<const Pull *> &pulls, bool source) {
-  std::vector<MPI_Datatype> types;
-  std::vector<MPI_Aint> places;
-  for (const Pull *pull : pulls) {
-    MPI_Datatype type = bytesType(pull->run);
-    for (size_t d = pull->dims.size(); d-- > 0;) {
-      const PullDim &dim = pull->dims[d];
-      MPI_Datatype outer;
-      MPI_Type_create_hvector(static_cast<int>(dim.count), 1,
-                              source ? dim.source : dim.target, type, &outer);
-      MPI_Type_free(&type);
-      type = outer;
-    }
-    types.push_back(type);
-    places.push_back(source ? pull->sourceOffset : pull->targetOffset);
-  }
-  std::vector<int> ones(types.size(), 1);
-  MPI_Datatype all;
-  MPI_Type_create_struct(static_cast<int>(types.size()), ones.data(), places.data(),
-                         types.data(), &all);
-  MPI_Type_commit(&all);
-  for (MPI_Datatype &type : types)
-    MPI_Type_free(&type);
-  return all;
-}
+/// Where a message's pieces lie.
+enum class Side { Sources, Targets, Staging };
 
+/// What one rank sends another in one phase of a call.
 struct Message {
+  /// A pull of an item; of sources the offsets are its source's, else its target's.
+  struct Piece {
+    size_t item;
+    Pull pull;
+  };
   int peer;
-  MPI_Datatype type;
-  int64_t offset; ///< bytes into the buffer concerned
+  Side side;
+  std::vector<Piece> pieces = {};
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+
+  /// Makes the type anew: from the begin of the only buffer, or, with the places of a
+  /// bucket, from address 0.
+  void makeType(void *const *places) {
+    if (type != MPI_DATATYPE_NULL)
+      MPI_Type_free(&type);
+    std::vector<MPI_Datatype> types;
+    std::vector<MPI_Aint> begins;
+    const bool isSource = side == Side::Sources;
+    for (const auto &[item, pull] : pieces) {
+      MPI_Datatype piece = bytesType(pull.run);
+      for (size_t d = pull.dims.size(); d-- > 0;) {
+        const PullDim &dim = pull.dims[d];
+        MPI_Datatype outer;
+        MPI_Type_create_hvector(static_cast<int>(dim.count), 1,
+                                isSource ? dim.source : dim.target, piece, &outer);
+        MPI_Type_free(&piece);
+        piece = outer;
+      }
+      MPI_Aint begin = 0;
+      if (places)
+        MPI_Get_address(places[2 * item + (isSource ? 0 : 1)], &begin);
+      types.push_back(piece);
+      begins.push_back(begin + (isSource ? pull.sourceOffset : pull.targetOffset));
+    }
+    std::vector<int> ones(types.size(), 1);
+    MPI_Type_create_struct(static_cast<int>(types.size()), ones.data(), begins.data(),
+                           types.data(), &type);
+    MPI_Type_commit(&type);
+    for (MPI_Datatype &piece : types)
+      MPI_Type_free(&piece);
+  }
 };
 
 class MpiTransport : public Transport {
@@ -128,25 +143,28 @@ public:
     return it->second;
   }
 
-  bool start(int call, const void *source, void *target,
-             const int64_t *counts) noexcept override {
+  bool start(int call, void *const *places, const int64_t *counts) noexcept override {
     Prepared &p = prepared[static_cast<size_t>(call)];
     Flight &f = *p.flight;
     f.call = &p;
-    f.source = static_cast<const std::byte *>(source);
-    f.target = static_cast<std::byte *>(target);
+    f.places = places;
     f.isReduced = false;
     started[numStarted++] = &f;
     if (p.collective.kind == TaskKind::AllToAllV)
       return postRows(f, counts);
-    if (p.collective.reduces())
-      return post(f, p.sends, f.source, p.receives, f.staging.data(), p.tag);
-    if (!post(f, p.sends, f.source, p.receives, f.target, p.tag))
+    if (p.isBucket())
+      takePlaces(p, places);
+    if (!post(f, p.sends, p.receives, p.tag))
       return false;
-    fillRest(p.collective, f.target);
-    for (const Pull &pull : p.collective.pulls)
-      if (pull.peer == self)
-        copyPull(pull, f.source, f.target);
+    if (p.collective.reduces())
+      return true;
+    for (size_t i = 0; i < p.collective.items.size(); ++i) {
+      const CollectiveItem &item = p.collective.items[i];
+      fillRest(item, f.target(i));
+      for (const Pull &pull : item.pulls)
+        if (pull.peer == self)
+          copyPull(pull, f.source(i), f.target(i));
+    }
     return true;
   }
 
@@ -222,9 +240,15 @@ private:
     std::vector<std::byte> staging;
     int numRequests = 0; ///< of this phase
     Prepared *call = nullptr;
-    const std::byte *source = nullptr;
-    std::byte *target = nullptr;
+    void *const *places = nullptr;
     bool isReduced = false; ///< past the first phase
+
+    const std::byte *source(size_t item) const {
+      return static_cast<const std::byte *>(places[2 * item]);
+    }
+    std::byte *target(size_t item) const {
+      return static_cast<std::byte *>(places[2 * item + 1]);
+    }
   };
 
   struct Prepared {
@@ -233,11 +257,19 @@ private:
     int tag = 0; ///< of the first phase; the second has the next
     std::vector<Message> sends, receives;
     MPI_Datatype row = MPI_DATATYPE_NULL; ///< of an AllToAllV
-    /// Reductions: this rank's part of the elements, and where each member's goes.
-    std::vector<int64_t> first, count; ///< all-reduce, per member, in elements
+    /// Reductions: which elements of an item each member reduces, and where in a
+    /// member's staging what it sends of them goes.
+    struct Parts {
+      std::vector<int64_t> first, count; ///< per member, in elements
+      int64_t staged = 0;                ///< bytes
+    };
+    std::vector<Parts> parts; ///< per item
     std::vector<Message> gatherSends, gatherReceives;
     std::vector<const void *> sources;
-    int64_t partBytes = 0;
+    int64_t partBytes = 0;      ///< of staging, per member
+    std::vector<void *> places; ///< of a bucket, for which its types are
+
+    bool isBucket() const { return collective.items.size() > 1; }
   };
 
   /// `describe`: the call as a rank sees it. `tag`: from 0 on; reductions take two.
@@ -273,19 +305,39 @@ private:
     for (int32_t member : p.collective.members) {
       if (member == self)
         continue;
-      std::vector<const Pull *> in, out;
-      for (const Pull &pull : p.collective.pulls)
-        if (pull.peer == member)
-          in.push_back(&pull);
+      Message in{member, Side::Targets}, out{member, Side::Sources};
       Collective theirs = describe(member);
-      for (const Pull &pull : theirs.pulls)
-        if (pull.peer == self)
-          out.push_back(&pull);
-      if (!in.empty())
-        p.receives.push_back({member, pullsType(in, false), 0});
-      if (!out.empty())
-        p.sends.push_back({member, pullsType(out, true), 0});
+      for (size_t i = 0; i < p.collective.items.size(); ++i) {
+        for (const Pull &pull : p.collective.items[i].pulls)
+          if (pull.peer == member)
+            in.pieces.push_back({i, pull});
+        for (const Pull &pull : theirs.items[i].pulls)
+          if (pull.peer == self)
+            out.pieces.push_back({i, pull});
+      }
+      add(p, p.receives, std::move(in));
+      add(p, p.sends, std::move(out));
     }
+  }
+
+  /// The types of buckets are made when their places are known.
+  static void add(const Prepared &p, std::vector<Message> &list, Message message) {
+    if (message.pieces.empty())
+      return;
+    if (!p.isBucket() || message.side == Side::Staging)
+      message.makeType(nullptr);
+    list.push_back(std::move(message));
+  }
+
+  static void takePlaces(Prepared &p, void *const *places) {
+    const std::span now(places, 2 * p.collective.items.size());
+    if (std::ranges::equal(p.places, now))
+      return;
+    p.places.assign(now.begin(), now.end());
+    for (auto *list : {&p.sends, &p.receives, &p.gatherSends, &p.gatherReceives})
+      for (Message &message : *list)
+        if (message.side != Side::Staging)
+          message.makeType(places);
   }
 
   static MPI_Datatype committed(MPI_Datatype type) {
@@ -293,44 +345,67 @@ private:
     return type;
   }
 
-  void prepareReduce(Prepared &p) {
+  static void divide(Prepared &p) {
     const Collective &c = p.collective;
     auto n = static_cast<int64_t>(c.members.size());
-    auto width = static_cast<int64_t>(byteWidth(c.type));
-    bool scatter = c.kind == TaskKind::ReduceScatter;
-    int64_t part = (c.block + n - 1) / n;
-    for (int64_t m = 0; m < n; ++m) {
-      p.first.push_back(scatter ? m * c.block : std::min(c.block, m * part));
-      p.count.push_back(scatter ? c.block : std::min(part, c.block - p.first.back()));
+    for (const CollectiveItem &item : c.items) {
+      bool scatter = c.kind == TaskKind::ReduceScatter;
+      int64_t part = (item.block + n - 1) / n;
+      Prepared::Parts &parts = p.parts.emplace_back();
+      for (int64_t m = 0; m < n; ++m) {
+        parts.first.push_back(scatter ? m * item.block : std::min(item.block, m * part));
+        parts.count.push_back(scatter ? item.block
+                                      : std::min(part, item.block - parts.first.back()));
+      }
+      int64_t mine = parts.count[static_cast<size_t>(c.me)];
+      parts.staged = p.partBytes;
+      p.partBytes += (item.outer * mine * item.width() + 63) / 64 * 64;
     }
-    p.sources.resize(static_cast<size_t>(n));
-    int64_t mine = p.count[static_cast<size_t>(c.me)];
-    p.partBytes = (c.outer * mine * width + 63) / 64 * 64;
+  }
+
+  void prepareReduce(Prepared &p) {
+    const Collective &c = p.collective;
+    divide(p);
+    p.sources.resize(c.members.size());
     std::vector<std::byte> &staging = p.flight->staging;
     staging.resize(
-        std::max<size_t>(staging.size(), static_cast<size_t>(n * p.partBytes)));
-    for (int64_t m = 0; m < n; ++m) {
-      int peer = c.members[static_cast<size_t>(m)];
-      if (peer == self)
-        continue;
-      int64_t theirs = p.count[static_cast<size_t>(m)];
-      int64_t theirFirst = p.first[static_cast<size_t>(m)] * width;
-      if (theirs > 0) {
-        Pull rows{0, theirFirst, 0, {{c.outer, n * c.block * width, 0}}, theirs * width};
-        p.sends.push_back({peer, pullsType({&rows}, true), 0});
-      }
-      if (mine > 0)
-        p.receives.push_back(
-            {peer, committed(bytesType(c.outer * mine * width)), m * p.partBytes});
-      if (scatter)
-        continue;
-      if (mine > 0)
-        p.gatherSends.push_back({peer, committed(bytesType(mine * width)),
-                                 p.first[static_cast<size_t>(c.me)] * width});
+        std::max(staging.size(), c.members.size() * static_cast<size_t>(p.partBytes)));
+    for (size_t m = 0; m < c.members.size(); ++m)
+      if (c.members[m] != self)
+        prepareReduceWith(p, m);
+  }
+
+  /// The messages to and from member `m`.
+  static void prepareReduceWith(Prepared &p, size_t m) {
+    const Collective &c = p.collective;
+    auto n = static_cast<int64_t>(c.members.size()), at = static_cast<int64_t>(m);
+    int peer = c.members[m];
+    Message send{peer, Side::Sources}, receive{peer, Side::Staging},
+        sendResult{peer, Side::Targets}, receiveResult{peer, Side::Targets};
+    for (size_t i = 0; i < c.items.size(); ++i) {
+      const CollectiveItem &item = c.items[i];
+      const Prepared::Parts &parts = p.parts[i];
+      auto me = static_cast<size_t>(c.me);
+      int64_t width = item.width();
+      int64_t theirs = parts.count[m] * width, mine = parts.count[me] * width;
+      int64_t row = n * item.block * width;
       if (theirs > 0)
-        p.gatherReceives.push_back(
-            {peer, committed(bytesType(theirs * width)), theirFirst});
+        send.pieces.push_back(
+            {i, {0, parts.first[m] * width, 0, {{item.outer, row, 0}}, theirs}});
+      if (mine > 0)
+        receive.pieces.push_back(
+            {i, {0, 0, at * p.partBytes + parts.staged, {}, item.outer * mine}});
+      if (c.kind == TaskKind::ReduceScatter)
+        continue;
+      if (mine > 0)
+        sendResult.pieces.push_back({i, {0, 0, parts.first[me] * width, {}, mine}});
+      if (theirs > 0)
+        receiveResult.pieces.push_back({i, {0, 0, parts.first[m] * width, {}, theirs}});
     }
+    add(p, p.sends, std::move(send));
+    add(p, p.receives, std::move(receive));
+    add(p, p.gatherSends, std::move(sendResult));
+    add(p, p.gatherReceives, std::move(receiveResult));
   }
 
   /// The messages of this phase have come.
@@ -340,7 +415,7 @@ private:
       reduce(f);
       f.isReduced = true;
       if (p.collective.kind == TaskKind::AllReduce)
-        return post(f, p.gatherSends, f.target, p.gatherReceives, f.target, p.tag + 1);
+        return post(f, p.gatherSends, p.gatherReceives, p.tag + 1);
     }
     bool ok = p.collective.kind != TaskKind::AllToAllV || areAsExpected(f);
     f.call = nullptr;
@@ -355,21 +430,26 @@ private:
   static void reduce(Flight &f) noexcept {
     Prepared &p = *f.call;
     const Collective &c = p.collective;
-    size_t width = byteWidth(c.type), n = c.members.size();
+    size_t n = c.members.size();
     auto me = static_cast<size_t>(c.me);
-    auto mine = static_cast<size_t>(p.count[me]);
     bool scatter = c.kind == TaskKind::ReduceScatter;
-    for (size_t o = 0; o < static_cast<size_t>(c.outer) && mine > 0; ++o) {
-      size_t row = o * n * static_cast<size_t>(c.block);
-      for (size_t m = 0; m < n; ++m)
-        p.sources[m] = m == me
-                           ? f.source + (row + static_cast<size_t>(p.first[me])) * width
-                           : f.staging.data() + m * static_cast<size_t>(p.partBytes) +
-                                 o * mine * width;
-      void *to =
-          f.target + (scatter ? o * mine : static_cast<size_t>(p.first[me])) * width;
-      reduceElements(c.type, c.reduce, p.sources.data(), n, &to, 1,
-                     static_cast<int64_t>(mine));
+    for (size_t i = 0; i < c.items.size(); ++i) {
+      const CollectiveItem &item = c.items[i];
+      const Prepared::Parts &parts = p.parts[i];
+      size_t width = byteWidth(item.type);
+      auto mine = static_cast<size_t>(parts.count[me]);
+      auto first = static_cast<size_t>(parts.first[me]);
+      for (size_t o = 0; o < static_cast<size_t>(item.outer) && mine > 0; ++o) {
+        size_t row = o * n * static_cast<size_t>(item.block);
+        for (size_t m = 0; m < n; ++m)
+          p.sources[m] = m == me
+                             ? f.source(i) + (row + first) * width
+                             : f.staging.data() + m * static_cast<size_t>(p.partBytes) +
+                                   static_cast<size_t>(parts.staged) + o * mine * width;
+        void *to = f.target(i) + (scatter ? o * mine : first) * width;
+        reduceElements(item.type, c.reduce, p.sources.data(), n, &to, 1,
+                       static_cast<int64_t>(mine));
+      }
     }
   }
 
@@ -393,7 +473,7 @@ private:
         auto rows = static_cast<int>(part.rows);
         if (m == me) {
           if (receives && rows != 0)
-            std::memcpy(f.target + part.target, f.source + part.source,
+            std::memcpy(f.target(0) + part.target, f.source(0) + part.source,
                         static_cast<size_t>(rows * c.rowBytes));
           continue;
         }
@@ -401,9 +481,9 @@ private:
         if (receives)
           f.expected[at] = rows;
         ok &=
-            (receives ? MPI_Irecv(f.target + part.target, rows, p.row, c.members[m],
+            (receives ? MPI_Irecv(f.target(0) + part.target, rows, p.row, c.members[m],
                                   p.tag, MPI_COMM_WORLD, &f.requests[at])
-                      : MPI_Isend(f.source + part.source, rows, p.row, c.members[m],
+                      : MPI_Isend(f.source(0) + part.source, rows, p.row, c.members[m],
                                   p.tag, MPI_COMM_WORLD, &f.requests[at])) == MPI_SUCCESS;
       }
     return ok;
@@ -420,16 +500,22 @@ private:
     return true;
   }
 
-  bool post(Flight &f, const std::vector<Message> &sends, const std::byte *from,
-            const std::vector<Message> &receives, std::byte *to, int tag) noexcept {
+  bool post(Flight &f, const std::vector<Message> &sends,
+            const std::vector<Message> &receives, int tag) noexcept {
     bool ok = true;
     f.numRequests = 0;
+    auto begin = [&](const Message &m) -> void * {
+      if (m.side == Side::Staging)
+        return f.staging.data();
+      return f.call->isBucket() ? MPI_BOTTOM : f.places[m.side == Side::Sources ? 0 : 1];
+    };
+    auto request = [&] { return &f.requests[static_cast<size_t>(f.numRequests++)]; };
     for (const Message &m : receives)
-      ok &= MPI_Irecv(to + m.offset, 1, m.type, m.peer, tag, MPI_COMM_WORLD,
-                      &f.requests[static_cast<size_t>(f.numRequests++)]) == MPI_SUCCESS;
+      ok &= MPI_Irecv(begin(m), 1, m.type, m.peer, tag, MPI_COMM_WORLD, request()) ==
+            MPI_SUCCESS;
     for (const Message &m : sends)
-      ok &= MPI_Isend(from + m.offset, 1, m.type, m.peer, tag, MPI_COMM_WORLD,
-                      &f.requests[static_cast<size_t>(f.numRequests++)]) == MPI_SUCCESS;
+      ok &= MPI_Isend(begin(m), 1, m.type, m.peer, tag, MPI_COMM_WORLD, request()) ==
+            MPI_SUCCESS;
     return ok;
   }
 

@@ -264,14 +264,39 @@ struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
 struct StartModel : TaskOpInterface::ExternalModel<StartModel, task_ir::StartOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto start = cast<task_ir::StartOp>(op);
-    size_t before = former.target().tasks.size();
-    if (failed(cast<TaskOpInterface>(start.communication()).formTasks(former)))
-      return failure();
-    // Of no elements there is no task.
-    const std::vector<Task> &tasks = former.target().tasks;
-    if (tasks.size() > before && mayFly(tasks.back().kind()))
-      former.startLast(start.getHandle());
+    std::vector<Task> &tasks = former.target().tasks;
+    std::optional<Task> call;
+    for (Operation &member : start.communications()) {
+      size_t before = tasks.size();
+      if (failed(cast<TaskOpInterface>(member).formTasks(former)))
+        return failure();
+      // Of no elements there is no task.
+      if (tasks.size() == before || !mayFly(tasks.back().kind()))
+        continue;
+      Task own = std::move(tasks.back());
+      tasks.pop_back();
+      own.phase = dist::phaseOf(&member);
+      if (call)
+        join(*call, std::move(own));
+      else
+        call = std::move(own);
+    }
+    if (!call)
+      return success();
+    former.addTask(std::move(*call));
+    former.startLast(start.getHandle());
     return success();
+  }
+
+  /// The item of `own` becomes the last of the call.
+  static void join(Task &call, Task own) {
+    llvm::append_range(call.operands, own.operands);
+    std::visit(
+        [&]<typename P>(P &p) {
+          if constexpr (requires { p.more; })
+            p.more.push_back(task::itemOf(std::get<P>(own.params), 0));
+        },
+        call.params);
   }
 };
 
@@ -282,8 +307,8 @@ struct WaitModel : TaskOpInterface::ExternalModel<WaitModel, task_ir::WaitOp> {
     if (!start)
       return op->emitError("waits for a handle that is not started here");
     former.waitFor(wait.getHandle());
-    former.setTensor(wait.getResult(),
-                     former.tensorOf(start.communication()->getResult(0)));
+    for (auto [result, op] : llvm::zip_equal(wait.getResults(), start.communications()))
+      former.setTensor(result, former.tensorOf(op.getResult(0)));
     return success();
   }
 };

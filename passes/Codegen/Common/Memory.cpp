@@ -122,18 +122,22 @@ static bool isUsedInPlace(const TensorSpec &spec, const Layout &layout,
 }
 
 /// What the MPI transport collects in for one reduction: every member's copy of the part
-/// that a rank reduces.
+/// that a rank reduces, of each item.
 static int64_t stagingBytes(const Task &task) {
-  auto of = [](const auto &p, int64_t outer, int64_t elements) {
-    int64_t members = product(p.group);
-    auto width = static_cast<int64_t>(byteWidth(static_cast<DType>(p.dtype)));
-    int64_t part = (elements + members - 1) / members;
-    return members > 1 ? members * ((outer * part * width + 63) / 64 * 64) : 0;
+  auto of = [](const auto &p, int64_t blocks) {
+    int64_t members = product(p.group), bytes = 0;
+    for (size_t i = 0; i <= p.more.size(); ++i) {
+      const task::Item item = task::itemOf(p, i);
+      auto width = static_cast<int64_t>(byteWidth(static_cast<DType>(item.dtype)));
+      int64_t part = (item.block * blocks + members - 1) / members;
+      bytes += members > 1 ? members * ((item.outer * part * width + 63) / 64 * 64) : 0;
+    }
+    return bytes;
   };
   if (auto *p = std::get_if<task::AllReduce>(&task.params))
-    return of(*p, 1, p->count);
+    return of(*p, 1);
   if (auto *p = std::get_if<task::ReduceScatter>(&task.params))
-    return of(*p, p->outer, p->block * product(p->group));
+    return of(*p, product(p->group));
   return 0;
 }
 

@@ -80,6 +80,13 @@ static int64_t writtenBy(const Program &program, const Task &task,
         bytes += storesOf(spec, spec.outputs[o]) * widthAt(to);
     return bytes;
   }
+  if (size_t items = task::numItems(task.params); items > 0) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < items; ++i)
+      if (const Place &to = task.operands[2 * i + 1]; to.storage >= 0 && counts(to))
+        bytes += static_cast<int64_t>(to.bytes);
+    return bytes;
+  }
   if (task.kind() == TaskKind::Wait || task.kind() == TaskKind::Repeat ||
       task.kind() == TaskKind::Skip || targetOf(task) >= task.operands.size())
     return 0;

@@ -192,6 +192,7 @@ void TaskFormer::waitFor(Value handle) {
   task::Wait params;
   params.handle = started.handle;
   Task wait{started.source};
+  wait.phase = started.phase;
   wait.operands = started.operands;
   wait.params = params;
   flying.erase(found);

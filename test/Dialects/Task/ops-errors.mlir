@@ -174,3 +174,53 @@ func.func @main(%c: tensor<2x4xf32>, %n: tensor<f32>) -> tensor<2x4xf32> {
   %u = task.keep %c count %n along 0 in <#mesh, [{2}, {4}]> : tensor<2x4xf32>, tensor<f32>
   return %u : tensor<2x4xf32>
 }
+
+// -----
+
+func.func @kinds(%x: tensor<4xf32>, %y: tensor<2xf32>) {
+  // expected-error @+1 {{expected all-reduces, reduce-scatters or all-gathers in one group and with one reduction as a bucket}}
+  %h = task.start : !task.handle<tensor<4xf32>, tensor<4xf32>> {
+    %0 = comm.all_reduce %x from <#dist.mesh<tp=2>, [{4}] partial sum {tp}> to <#dist.mesh<tp=2>, [{4}]> : (tensor<4xf32>) -> tensor<4xf32>
+    // expected-note @+1 {{not one with the first}}
+    %1 = comm.all_gather %y from <#dist.mesh<tp=2>, [{4: tp}]> to <#dist.mesh<tp=2>, [{4}]> : (tensor<2xf32>) -> tensor<4xf32>
+    task.yield %0, %1 : tensor<4xf32>, tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @reductions(%x: tensor<4xf32>) {
+  // expected-error @+1 {{expected all-reduces, reduce-scatters or all-gathers in one group and with one reduction as a bucket}}
+  %h = task.start : !task.handle<tensor<4xf32>, tensor<4xf32>> {
+    %0 = comm.all_reduce %x from <#dist.mesh<tp=2>, [{4}] partial sum {tp}> to <#dist.mesh<tp=2>, [{4}]> : (tensor<4xf32>) -> tensor<4xf32>
+    // expected-note @+1 {{not one with the first}}
+    %1 = comm.all_reduce %x from <#dist.mesh<tp=2>, [{4}] partial max {tp}> to <#dist.mesh<tp=2>, [{4}]> : (tensor<4xf32>) -> tensor<4xf32>
+    task.yield %0, %1 : tensor<4xf32>, tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @yields(%x: tensor<4xf32>) {
+  // expected-error @+1 {{expected to yield the results of its ops, of the handle's types}}
+  %h = task.start : !task.handle<tensor<4xf32>, tensor<4xf32>> {
+    %0 = comm.all_reduce %x from <#dist.mesh<tp=2>, [{4}] partial sum {tp}> to <#dist.mesh<tp=2>, [{4}]> : (tensor<4xf32>) -> tensor<4xf32>
+    task.yield %0, %0 : tensor<4xf32>, tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @waits(%h: !task.handle<tensor<4xf32>, tensor<2xf32>>) {
+  // expected-error @+1 {{gives 'tensor<4xf32>' for '!task.handle<tensor<4xf32>, tensor<2xf32>>'}}
+  %0 = task.wait %h : !task.handle<tensor<4xf32>, tensor<2xf32>> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected tensors as what a handle gives}}
+func.func private @handles(!task.handle<i32>)

@@ -225,9 +225,9 @@ TEST_CASE("a damaged table is an error that says where") {
         "the task table is damaged: its records do not hold together");
   std::string version = blob;
   version[7] = '9';
-  CHECK(reason(version) == "the task table has version 9, this runtime reads version 5");
+  CHECK(reason(version) == "the task table has version 9, this runtime reads version 6");
   CHECK(reason("PTBL" + std::string(100, '\1')) ==
-        "the task table has version 1, this runtime reads version 5");
+        "the task table has version 1, this runtime reads version 6");
   version[5] = 'X';
   CHECK(reason(version) ==
         "the task table is damaged: it does not begin with its identifier");
@@ -323,6 +323,36 @@ TEST_CASE("handles that do not go from start to wait are refused") {
           s.builder.addTask({.operands = {s.x, s.x}, .params = reduce, .handle = 2});
         }) ==
         at + "task 10 (, all-reduce): it fills what handle 1, which is in flight, reads");
+  auto bucket = [](Sample &s, std::vector<int64_t> operands, int64_t block,
+                   uint32_t handle = 0) {
+    task::AllReduce p;
+    p.count = 16, p.more = {{1, block, 0}};
+    s.builder.addTask({"b", std::move(operands), p, {}, handle});
+  };
+  CHECK(reason([&](Sample &s) {
+          bucket(s, {s.x, s.x, s.y, s.y}, 64, 1);
+          task::Wait wait;
+          wait.handle = 1;
+          s.builder.addTask({"b", {s.x, s.x, s.y, s.y}, wait});
+        }) == "none");
+  const std::string call = at + "task 9 (b, all-reduce): ";
+  CHECK(reason([&](Sample &s) { bucket(s, {s.x, s.x}, 16); }) ==
+        call + "2 operands, expected 4");
+  CHECK(reason([&](Sample &s) { bucket(s, {s.x, s.x, s.y, s.y}, 1 << 20); }) ==
+        call + "operand 2 has 4096 bytes, the call needs 4194304");
+  CHECK(reason([&](Sample &s) { bucket(s, {s.x, s.x, s.x, s.y}, 16); }) ==
+        call + "its item 0 fills what item 1 has");
+  CHECK(reason([&](Sample &s) { bucket(s, {s.x, s.x, s.y, s.y}, -1); }) ==
+        call + "block is -1, expected 0 to 281474976710656");
+  CHECK(reason([&](Sample &s) {
+          task::AllReduce p;
+          p.more.resize(5000);
+          s.builder.addTask({"b", {}, p});
+        }) == call + "the number of items is 5001, expected 1 to 1024");
+  CHECK(reason([&](Sample &s) {
+          bucket(s, {s.x, s.x, s.y, s.y}, 64, 1);
+          s.wait(1);
+        }) == at + "task 10 (r, wait): its operands are not those of handle 1");
 }
 
 TEST_CASE("a halo that does not fit its layouts or buffers is refused") {

@@ -13,6 +13,7 @@
 #include "partita/Runtime/Transport.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -367,6 +368,7 @@ inline int runFlights(runtime::Transport &transport, const Mesh &mesh,
         *transport.prepare(flights.tables[k / numFlights],
                            flights.tables[k / numFlights].task(k % numFlights)));
   std::vector<Bytes> sources(numFlightCalls), targets(numFlightCalls);
+  std::vector<std::array<void *, 2>> places(numFlightCalls);
   std::vector<size_t> flying;
   int wrong = 0;
   auto waitFor = [&](size_t at) {
@@ -395,9 +397,112 @@ inline int runFlights(runtime::Transport &transport, const Mesh &mesh,
     sources[k] = sourceOf(rank, c.sourceCount, c.reduce, c.type);
     targets[k].assign(static_cast<size_t>(c.targetCount) * byteWidth(c.type),
                       std::byte{0x5a});
-    wrong += !transport.start(handles[k], sources[k].data(),
-                              (c.inPlace ? sources[k] : targets[k]).data());
+    places[k] = {sources[k].data(), (c.inPlace ? sources[k] : targets[k]).data()};
+    wrong += !transport.start(handles[k], places[k].data());
     flying.push_back(k++);
+  }
+  return wrong + !transport.barrier();
+}
+
+//===----------------------------------------------------------------------===//
+// Buckets
+//===----------------------------------------------------------------------===//
+
+/// The cases of one kind over one group with one reduction, as one call.
+struct Bucket {
+  std::vector<const Case *> cases;
+  task::Params params;
+
+  static std::vector<Bucket> of(const std::vector<Case> &cases) {
+    std::vector<Bucket> buckets;
+    for (const Case &c : cases)
+      std::visit(
+          [&]<typename P>(const P &p) {
+            if constexpr (requires { p.more; })
+              add(buckets, c, p);
+          },
+          c.params);
+    return buckets;
+  }
+
+  template <typename P>
+  static void add(std::vector<Bucket> &buckets, const Case &c, const P &p) {
+    for (Bucket &bucket : buckets)
+      if (auto *first = std::get_if<P>(&bucket.params);
+          first && bucket.cases[0]->group == c.group &&
+          bucket.cases[0]->reduce == c.reduce) {
+        first->more.push_back(task::itemOf(p, 0));
+        bucket.cases.push_back(&c);
+        return;
+      }
+    buckets.push_back({{&c}, p});
+  }
+
+  TaskTable table(const Mesh &mesh) const {
+    TaskTableBuilder builder(mesh);
+    constexpr uint64_t bytes = 1 << 20;
+    builder.setMemory(2 * cases.size() * bytes, 0, 0);
+    TaskSpec spec{.source = "bucket", .params = params, .handle = 1};
+    for (size_t k = 0; k < cases.size(); ++k)
+      for (size_t side : {0, 1})
+        spec.operands.push_back(
+            side == 1 && cases[k]->inPlace
+                ? spec.operands.back()
+                : builder.addBuffer(Space::Arena, (2 * k + side) * bytes, bytes));
+    task::Wait wait;
+    wait.handle = 1;
+    TaskSpec end{.source = "bucket", .operands = spec.operands, .params = wait};
+    builder.addTask(std::move(spec));
+    builder.addTask(std::move(end));
+    std::string blob = builder.finish();
+    return *TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
+  }
+};
+
+/// Numbers of which sums are rounded.
+inline Bytes roundedSource(int64_t rank, const Case &c) {
+  Bytes out(static_cast<size_t>(c.sourceCount) * byteWidth(c.type));
+  visitType(c.type, [&]<typename T>() {
+    auto *data = reinterpret_cast<T *>(out.data());
+    for (int64_t i = 0; i < c.sourceCount; ++i)
+      data[i] = store<T>(
+          static_cast<Compute<T>>(valueOf(rank, i, c.reduce, c.type) * 0.37 + 1.0 / 3));
+  });
+  return out;
+}
+
+/// Every bucket twice, in other memory each time, against each of its cases alone: the
+/// bits are the same. The number of wrong results.
+inline int runBuckets(runtime::Transport &transport, const Mesh &mesh,
+                      const std::vector<Case> &cases, const TaskTable &table) {
+  int wrong = 0;
+  for (const Bucket &bucket : Bucket::of(cases)) {
+    TaskTable own = bucket.table(mesh);
+    int call = *transport.prepare(own, own.task(0));
+    for (int round = 0; round < 2; ++round) {
+      std::vector<Bytes> sources, targets, expected;
+      std::vector<void *> places;
+      for (const Case *c : bucket.cases) {
+        Bytes source = roundedSource(transport.rank(), *c);
+        Bytes &target = targets.emplace_back(static_cast<size_t>(c->targetCount) *
+                                             byteWidth(c->type));
+        sources.push_back(source);
+        expected.push_back(target);
+        auto number = static_cast<size_t>(c - cases.data());
+        Bytes &result = c->inPlace ? source : expected.back();
+        wrong += !transport.run(*transport.prepare(table, table.task(number)),
+                                source.data(), result.data());
+        if (c->inPlace)
+          expected.back() = source;
+      }
+      for (size_t k = 0; k < sources.size(); ++k) {
+        places.push_back(sources[k].data());
+        places.push_back((bucket.cases[k]->inPlace ? sources : targets)[k].data());
+      }
+      wrong += !transport.start(call, places.data()) || !transport.wait(call);
+      for (size_t k = 0; k < sources.size(); ++k)
+        wrong += (bucket.cases[k]->inPlace ? sources : targets)[k] != expected[k];
+    }
   }
   return wrong + !transport.barrier();
 }
@@ -414,6 +519,7 @@ struct Ragged {
   std::vector<int64_t> counts; ///< [i][j]: what member i sends to member j
   std::vector<int32_t> source, target, expected;
   int number = 0;
+  void *places[2] = {};
 
   Ragged(size_t n, size_t me, std::mt19937_64 &random) : counts(n * n) {
     draw(n, random);
@@ -493,9 +599,10 @@ inline int runRagged(runtime::Transport &transport, const Mesh &mesh, uint64_t s
       std::fprintf(stderr, "wrong: %s\n", ok.error().message.c_str());
       return 1;
     }
-    for (Ragged *call : {&first, &second})
-      wrong += !transport.start(call->number, call->source.data(), call->target.data(),
-                                call->counts.data());
+    for (Ragged *call : {&first, &second}) {
+      call->places[0] = call->source.data(), call->places[1] = call->target.data();
+      wrong += !transport.start(call->number, call->places, call->counts.data());
+    }
     for (Ragged *call : {&second, &first})
       wrong += !transport.wait(call->number) || call->target != call->expected;
   }

@@ -43,6 +43,20 @@ TEST_CASE("every collective between threads gives what the Abi says") {
   std::printf("local collectives: %zu calls, %zu wrong\n", calls, bad);
 }
 
+TEST_CASE("buckets give the bits of their items alone") {
+  for (const char *text : collectives::meshes) {
+    Mesh mesh = *Mesh::parse(text);
+    auto cases = collectives::casesFor(mesh);
+    TaskTable table = collectives::tableOf(mesh, cases);
+    std::atomic<int> wrong{0};
+    onRanks(static_cast<int>(mesh.numRanks()), [&](Transport &transport) {
+      wrong += collectives::runBuckets(transport, mesh, cases, table);
+    });
+    INFO(text);
+    CHECK(wrong == 0);
+  }
+}
+
 // PARTITA_TEST_FLIGHTS: how many schedules.
 TEST_CASE("fifty collectives in flight, in random orders") {
   const char *wanted = std::getenv("PARTITA_TEST_FLIGHTS");

@@ -119,7 +119,10 @@ int main(int argc, char **argv) {
       ragged += collectives::runRagged(**transport, mesh, seed);
     if (ragged != 0)
       std::fprintf(stderr, "wrong: %d all-to-alls by counts on %s\n", ragged, text);
-    wrong += static_cast<size_t>(ragged);
+    int bundled = collectives::runBuckets(**transport, mesh, cases, table);
+    if (bundled != 0)
+      std::fprintf(stderr, "wrong: %d results of buckets on %s\n", bundled, text);
+    wrong += static_cast<size_t>(ragged + bundled);
   }
   if ((*transport)->rank() == 0)
     std::printf("mpi collectives: %zu calls on %d ranks, %zu wrong on rank 0\n", calls,

@@ -381,6 +381,54 @@ TEST_CASE("train: what remains") {
   CHECK(read(with(R"("loss_scale": {"initial": 8})")).lossScale->initial == 8);
 }
 
+TEST_CASE("train: which collectives are one call") {
+  using buckets::Fusion;
+  auto kinds = [](const std::string &text) {
+    CommFusion read = ::read(with(R"("comm_fusion": )" + text)).commFusion;
+    return std::vector(std::begin(read.kinds), std::end(read.kinds));
+  };
+  auto some = kinds(R"({"allreduce": {"mode": "size", "config": 1000},
+      "reducescatter": {"mode": "index", "config": [20, 35], "groups": [["a.*", "b"]]}})");
+  CHECK(some[0].fusion.mode == Fusion::Mode::Size);
+  CHECK(some[0].fusion.bytes == 1000);
+  CHECK(some[1].fusion.mode == Fusion::Mode::Auto);
+  CHECK(some[2].fusion.mode == Fusion::Mode::Index);
+  CHECK(some[2].fusion.index == std::vector<int32_t>{20, 35});
+  CHECK(some[2].groups == std::vector<std::vector<std::string>>{{"a.*", "b"}});
+  for (const CommFusion::Kind &kind :
+       kinds(R"({"openstate": false, "allreduce": {"mode": "size", "config": 9}})"))
+    CHECK(kind.fusion.mode == Fusion::Mode::Alone);
+
+  auto wrong = [](const std::string &text) {
+    return failure(with(R"("comm_fusion": )" + text));
+  };
+  const std::string at = "s.json: comm_fusion";
+  CHECK(wrong("3") == at + ": expected an object, got an integer");
+  CHECK(wrong(R"({"alltoall": {}})") ==
+        at + ": unknown member \"alltoall\"; known are openstate, allreduce, allgather, "
+             "reducescatter");
+  CHECK(wrong(R"({"openstate": 1})") ==
+        at + "/openstate: expected a boolean, got an integer");
+  CHECK(wrong(R"({"allreduce": {}})").starts_with(at + "/allreduce: "));
+  CHECK(wrong(R"({"allreduce": {"mode": "all"}})") ==
+        at + "/allreduce/mode: expected \"auto\", \"size\" or \"index\", got \"all\"");
+  CHECK(wrong(R"({"allreduce": {"mode": "auto", "config": 1}})") ==
+        at + "/allreduce: \"config\" is of size and index, the mode is auto");
+  CHECK(wrong(R"({"allgather": {"mode": "size"}})").starts_with(at + "/allgather: "));
+  CHECK(wrong(R"({"allgather": {"mode": "size", "config": 0}})") ==
+        at + "/allgather/config: expected an integer from 1 to 9007199254740992, got 0");
+  CHECK(wrong(R"({"allreduce": {"mode": "index", "config": [35, 20]}})") ==
+        at + "/allreduce/config[1]: expected more than 35, as numbers of parameters "
+             "ascend, got 20");
+  CHECK(wrong(R"({"allreduce": {"mode": "index", "config": []}})") ==
+        at + "/allreduce/config: expected at least one number of a parameter, got an "
+             "empty list");
+  CHECK(wrong(R"({"allreduce": {"mode": "index", "config": ["30.12"]}})") ==
+        at + "/allreduce/config[0]: expected an integer, got a string");
+  CHECK(wrong(R"({"allreduce": {"mode": "auto", "groups": [[]]}})") ==
+        at + "/allreduce/groups[0]: expected at least one glob, got an empty list");
+}
+
 TEST_CASE("train: a step that the file has") {
   CHECK(read(R"({"training_info": 1})").trainingInfo == 1);
   CHECK(!read("{" + loss + ", " + optimizer + "}").trainingInfo);

@@ -75,6 +75,19 @@ enum PoolOperand { PoolSrc, PoolDst, PoolScratch };
 int64_t elementBits(DType type, double value);
 bool isBinary(int64_t postKind);
 
+/// What a collective moves: one tensor, or the items of a bucket. Empty for other kinds.
+/// The sizes of Permute, AllToAll and those that layouts tell are theirs, not an item's.
+size_t numItems(const Params &params);
+/// Item `i` of an AllReduce, AllGather or ReduceScatter.
+template <typename P> Item itemOf(const P &p, size_t i) {
+  if (i > 0)
+    return p.more[i - 1];
+  if constexpr (requires { p.block; })
+    return {p.outer, p.block, p.dtype};
+  else
+    return {1, p.count, p.dtype};
+}
+
 /// Equal bytes are equal parameters.
 std::string bytesOf(const Params &params);
 /// "{ dtype: 0, m: 5, … }": fields that differ from what the schema gives them.

@@ -29,6 +29,12 @@ struct SpatialDim {
   int64_t padBegin = 0, padEnd = 0;
 };
 
+/// A tensor of a collective, in elements of `dtype`.
+struct Item {
+  int64_t outer = 1, block = 0;
+  uint8_t dtype = 0;
+};
+
 /// In trip t of a loop around the task, the operand is begin + t·stride bytes further.
 struct Move {
   uint32_t operand = 0, loop = 0; ///< loop 0: the innermost one
@@ -44,6 +50,7 @@ struct BatchDim;
 struct SpatialDim;
 struct Window;
 struct Move;
+struct Item;
 } // namespace partita::fb
 
 /// Where FlatBuffers looks for them.
@@ -58,6 +65,8 @@ partita::fb::SpatialDim Pack(const partita::task::SpatialDim &dim);
 partita::task::SpatialDim UnPack(const partita::fb::SpatialDim &dim);
 partita::fb::Window Pack(const partita::HaloWindow &window);
 partita::HaloWindow UnPack(const partita::fb::Window &window);
+partita::fb::Item Pack(const partita::task::Item &item);
+partita::task::Item UnPack(const partita::fb::Item &item);
 partita::fb::Move Pack(const partita::task::Move &move);
 partita::task::Move UnPack(const partita::fb::Move &move);
 } // namespace flatbuffers

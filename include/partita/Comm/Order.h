@@ -1,0 +1,99 @@
+//===- Order.h - Buckets, starts and order of collectives -------*- C++ -*-===//
+//
+// Decides, from a plain description of one rank's program, which collectives of a
+// training step are one call, when each call starts, and where the ops stand that have to
+// wait for it. docs/communication.md has the rules and an example.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_COMM_ORDER_H
+#define PARTITA_COMM_ORDER_H
+
+#include "partita/Base/Phase.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace partita::buckets {
+
+enum class CallKind : uint8_t { AllReduce, AllGather, ReduceScatter };
+inline constexpr size_t numCallKinds = 3;
+/// "allreduce", "allgather", "reducescatter", as a training file has them.
+const char *name(CallKind kind);
+
+/// A collective that may be one call with others.
+struct Call {
+  CallKind kind = CallKind::AllReduce;
+  /// Equal for those that may share a call: of one kind, group and reduction.
+  int32_t key = 0;
+  int64_t bytes = 0; ///< of the larger one of source and target
+  int64_t held = 0;  ///< bytes of both, once where they are one place
+  /// The trained parameter, in the model's order, whose gradient or values these are.
+  int32_t parameter = -1;
+};
+
+struct Op {
+  /// Earlier ops whose results it reads, and those that it must stand behind.
+  std::vector<int32_t> reads;
+  Phase phase = Phase::Forward;
+  std::optional<Call> call = {};
+};
+
+/// Which calls of one kind are a bucket. Only those of gradients and of updates are.
+struct Fusion {
+  enum class Mode : uint8_t {
+    Auto,  ///< by size, at most `Options::autoBuckets` of a step, the last one small
+    Size,  ///< in the order in which they are ready, up to `bytes`
+    Index, ///< by parameter: a bucket ends before each number of `index`
+    Alone  ///< every call is its own
+  };
+  Mode mode = Mode::Auto;
+  int64_t bytes = 0;
+  std::vector<int32_t> index = {}; ///< ascending
+  /// By parameter the number of a group that is a bucket whatever the mode; −1: none.
+  std::vector<int32_t> groups = {};
+};
+
+struct Options {
+  Fusion fusion[numCallKinds] = {};
+  /// Calls that may be in flight while a further one starts; 0: each is waited for where
+  /// it starts.
+  int32_t maxInFlight = 2;
+  int32_t autoBuckets = 6;
+  /// No automatic bucket is smaller, but the last one of a step: below, a call takes as
+  /// long as a shorter one.
+  int64_t minBytes = 4 << 20;
+  /// The share of the gradients' bytes that may be left for the last bucket, which
+  /// nothing hides. Steps of fewer than `minSplit` bytes have one bucket.
+  double lastShare = 0.08;
+  int64_t minSplit = 64 << 10;
+  /// Whether weight gradients may stand behind the start of a large bucket.
+  bool movesWeights = true;
+};
+
+struct Step {
+  enum class Kind : uint8_t { Run, Start, Wait } kind;
+  int32_t number; ///< of the op, or of the bucket
+  bool operator==(const Step &) const = default;
+};
+
+struct Order {
+  std::vector<std::vector<int32_t>> buckets; ///< ops, in the order of the program
+  std::vector<Step> steps;   ///< every op that is in no bucket, every start and wait
+  int64_t gradientBytes = 0; ///< of calls of phase weight
+  /// Of them, those that start before the last op of phase backward or weight.
+  int64_t earlyBytes = 0;
+  int64_t maxBytesInFlight = 0;
+  int32_t calls = 0; ///< buckets and calls that are in none
+};
+
+/// The new order of a step; ops read only earlier ones, and the last op ends the program.
+/// Ops of phases weight and update that read what a bucket gives are *late*: they stand
+/// behind its wait, as early as they can. Others keep their order, but for products that
+/// only gradients' calls read, where `movesWeights` lets them.
+Order orderOf(const std::vector<Op> &ops, const Options &options);
+
+} // namespace partita::buckets
+
+#endif // PARTITA_COMM_ORDER_H

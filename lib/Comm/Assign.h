@@ -1,0 +1,39 @@
+//===- Assign.h - Which collectives are one call ----------------*- C++ -*-===//
+#ifndef PARTITA_LIB_COMM_ASSIGN_H
+#define PARTITA_LIB_COMM_ASSIGN_H
+
+#include "partita/Comm/Order.h"
+
+namespace partita::buckets {
+
+/// Facts of ops that the order follows from.
+struct Facts {
+  /// By op: it is in a bucket, or reads what one gives and may wait for it.
+  std::vector<bool> isMember, isLate;
+  /// By op, the most members on a way that leads to it: those of one bucket have the
+  /// same.
+  std::vector<int32_t> depth;
+  /// By member the ops of phase weight that nothing but it needs, ascending: with its
+  /// source's among them they may stand anywhere before it.
+  std::vector<std::vector<int32_t>> makers;
+
+  explicit Facts(const std::vector<Op> &ops);
+
+private:
+  void findMakers(const std::vector<Op> &ops);
+};
+
+struct Bucket {
+  std::vector<int32_t> members; ///< in the order of the program
+  /// The makers of its members stand behind the starts of all other buckets of its key
+  /// and depth.
+  bool isPutOff = false;
+};
+
+/// The buckets, by the first member.
+std::vector<Bucket> assign(const std::vector<Op> &ops, const Facts &facts,
+                           const Options &options);
+
+} // namespace partita::buckets
+
+#endif // PARTITA_LIB_COMM_ASSIGN_H

@@ -1,0 +1,278 @@
+//===- OrderCommunication.cpp - Buckets that start early ------------------===//
+#include "passes/Stage/Passes.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Interfaces/ValueNames.h"
+#include "dialects/Task/Task.h"
+#include "partita/Rule/Decide/ModuleNames.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/MapVector.h"
+
+#include <map>
+
+namespace partita {
+#define GEN_PASS_DEF_ORDERCOMMUNICATIONPASS
+#include "passes/Stage/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::task_ir;
+
+static std::optional<buckets::CallKind> kindOf(StepKind kind) {
+  switch (kind) {
+  case StepKind::AllReduce:
+    return buckets::CallKind::AllReduce;
+  case StepKind::AllGather:
+    return buckets::CallKind::AllGather;
+  case StepKind::ReduceScatter:
+    return buckets::CallKind::ReduceScatter;
+  default:
+    return std::nullopt;
+  }
+}
+
+static int64_t bytesOf(Value value) {
+  return elementCount(shapeOf(value)) *
+         static_cast<int64_t>(byteWidth(*dtypeOf(getElementTypeOrSelf(value.getType()))));
+}
+
+namespace {
+/// One function of a training step, as lib/Comm sees it.
+class Step {
+public:
+  explicit Step(func::FuncOp function) : block(function.front()) {
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (auto name = function.getArgAttrOfType<StringAttr>(i, parameterAttr);
+          name && parameterOf.try_emplace(name, parameters.size()).second)
+        parameters.push_back(name.getValue());
+    for (Operation &op : block) {
+      numbers[&op] = static_cast<int32_t>(ops.size());
+      ops.push_back(&op);
+    }
+    for (Operation *op : ops)
+      described.push_back(describe(op));
+    keepStates(function);
+  }
+
+  const std::vector<buckets::Op> &description() const { return described; }
+  /// The trained ones, in the model's order.
+  ArrayRef<StringRef> trained() const { return parameters; }
+
+  /// Brings the function into this order.
+  void apply(const buckets::Order &order) {
+    Operation *end = block.getTerminator();
+    OpBuilder builder(end);
+    std::vector<StartOp> starts(order.buckets.size());
+    for (const auto [kind, number] : order.steps) {
+      auto n = static_cast<size_t>(number);
+      if (kind == buckets::Step::Kind::Run)
+        ops[n]->moveBefore(end);
+      else if (kind == buckets::Step::Kind::Start)
+        starts[n] = start(builder, order.buckets[n]);
+      else
+        wait(builder, starts[n]);
+    }
+  }
+
+private:
+  /// A state is written in place: behind those who read what it was.
+  void keepStates(func::FuncOp function) {
+    llvm::DenseMap<StringAttr, Value> old;
+    for (auto [i, argument] : llvm::enumerate(function.getArguments()))
+      if (auto state = dist::argumentState(function, static_cast<unsigned>(i)))
+        old[state.getName()] = argument;
+    for (OpOperand &given : block.getTerminator()->getOpOperands()) {
+      auto state = dist::resultState(function, given.getOperandNumber());
+      Operation *maker = given.get().getDefiningOp();
+      if (!state || !maker || !old.contains(state.getName()))
+        continue;
+      for (Operation *reader : old[state.getName()].getUsers())
+        if (numbers.at(reader) < numbers.at(maker))
+          described[static_cast<size_t>(numbers.at(maker))].reads.push_back(
+              numbers.at(reader));
+    }
+  }
+
+  buckets::Op describe(Operation *op) {
+    buckets::Op result;
+    result.phase = dist::phaseOf(op);
+    for (Value operand : op->getOperands())
+      if (Operation *from = operand.getDefiningOp())
+        result.reads.push_back(numbers.at(from));
+    auto step = dyn_cast<comm::StepOpInterface>(op);
+    auto kind = step ? kindOf(step.getStepKind()) : std::nullopt;
+    if (!kind || step.getReceivedElements() == 0)
+      return result;
+    std::string key = std::to_string(static_cast<int>(*kind)) + " " +
+                      std::to_string(static_cast<int>(step.getStep().reduce));
+    for (const AxisRef &axis : step.getAxes())
+      key += " " + step.getDevices().str(axis);
+    int32_t number =
+        keys.try_emplace(key, static_cast<int32_t>(keys.size())).first->second;
+    const int64_t source = bytesOf(op->getOperand(0)), target = bytesOf(op->getResult(0));
+    const bool inPlace = *kind == buckets::CallKind::AllReduce;
+    result.call = {*kind, number, std::max(source, target),
+                   source + (inPlace ? 0 : target), parameterFor(op)};
+    return result;
+  }
+
+  /// The parameter that an update of what the collective gives is for, or one that made
+  /// what it is given.
+  int32_t parameterFor(Operation *op) const {
+    auto named = [&](Operation *at) {
+      auto found = parameterOf.find(at->getAttrOfType<StringAttr>(parameterAttr));
+      return found == parameterOf.end() ? -1 : static_cast<int32_t>(found->second);
+    };
+    SmallVector<Operation *> next{op};
+    for (size_t i = 0; i < next.size() && i < 64; ++i)
+      for (Operation *user : next[i]->getUsers()) {
+        if (int32_t number = user->hasAttr(parameterAttr) ? named(user) : -1; number >= 0)
+          return number;
+        next.push_back(user);
+      }
+    Operation *maker = op->getOperand(0).getDefiningOp();
+    return maker && maker->hasAttr(parameterAttr) ? named(maker) : -1;
+  }
+
+  StartOp start(OpBuilder &builder, ArrayRef<int32_t> bucket) {
+    SmallVector<Value> results;
+    SmallVector<Type> types;
+    SmallVector<Location> places;
+    for (int32_t member : bucket) {
+      results.push_back(ops[static_cast<size_t>(member)]->getResult(0));
+      types.push_back(results.back().getType());
+      places.push_back(results.back().getLoc());
+    }
+    auto handle = HandleType::get(builder.getContext(), types);
+    // The node that its task is named after.
+    auto start = StartOp::create(builder, places.front(), handle);
+    Block &body = start.getBody().emplaceBlock();
+    for (int32_t member : bucket)
+      ops[static_cast<size_t>(member)]->moveBefore(&body, body.end());
+    OpBuilder inside = OpBuilder::atBlockEnd(&body);
+    YieldOp::create(inside, start.getLoc(), results);
+    return start;
+  }
+
+  static void wait(OpBuilder &builder, StartOp start) {
+    auto wait =
+        WaitOp::create(builder, start.getLoc(), start.getHandle().getType().getTensors(),
+                       start.getHandle());
+    for (auto [op, result] : llvm::zip_equal(start.communications(), wait.getResults()))
+      op.getResult(0).replaceUsesWithIf(result, [&](OpOperand &use) {
+        return use.getOwner()->getBlock() != &start.getBody().front();
+      });
+  }
+
+  Block &block;
+  std::vector<Operation *> ops;
+  llvm::DenseMap<Operation *, int32_t> numbers;
+  std::map<std::string, int32_t> keys;
+  SmallVector<StringRef> parameters;
+  llvm::DenseMap<StringAttr, size_t> parameterOf;
+  std::vector<buckets::Op> described;
+};
+
+/// What the training file says of one kind, by the numbers of this step's parameters.
+FailureOr<buckets::Fusion> resolve(const train::CommFusion::Kind &kind, StringRef name,
+                                   func::FuncOp function,
+                                   ArrayRef<StringRef> parameters) {
+  auto error = [&] { return function.emitError("comm_fusion: ") << name << ": "; };
+  buckets::Fusion fusion = kind.fusion;
+  if (!fusion.index.empty() &&
+      fusion.index.back() >= static_cast<int64_t>(parameters.size()))
+    return error() << "it has index " << fusion.index.back() << ", the step trains "
+                   << parameters.size() << " parameters";
+  fusion.groups.assign(parameters.size(), -1);
+  for (auto [number, globs] : llvm::enumerate(kind.groups))
+    for (const std::string &glob : globs) {
+      bool isAny = false;
+      for (auto [parameter, group] : llvm::zip_equal(parameters, fusion.groups)) {
+        if (!matchesGlob(glob, parameter.str()))
+          continue;
+        isAny = true;
+        group = group < 0 ? static_cast<int32_t>(number) : group;
+      }
+      if (!isAny)
+        return error() << "group " << number << " has '" << glob
+                       << "', which no trained parameter is called";
+    }
+  return fusion;
+}
+
+struct OrderCommunicationPass
+    : partita::impl::OrderCommunicationPassBase<OrderCommunicationPass> {
+  using OrderCommunicationPassBase::OrderCommunicationPassBase;
+  OrderCommunicationPass(train::CommFusion fusion, int64_t inFlight)
+      : fusion(std::move(fusion)) {
+    this->inFlight = static_cast<int>(inFlight);
+  }
+
+  void runOnOperation() override {
+    buckets::Options options;
+    options.maxInFlight = inFlight;
+    options.autoBuckets = autoBuckets;
+    options.minBytes = minBytes;
+    options.minSplit = minSplit;
+    for (auto program : getOperation().getOps<ProgramOp>()) {
+      llvm::SmallPtrSet<Operation *, 4> seen;
+      for (auto segment : program.getBody().front().getOps<SegmentOp>())
+        if (func::FuncOp function = segment.callee();
+            isStep(function) && seen.insert(function).second)
+          if (failed(order(function, options)))
+            return signalPassFailure();
+    }
+  }
+
+  /// Whether it updates parameters, and nobody has ordered it yet.
+  static bool isStep(func::FuncOp function) {
+    bool updates = false, isOrdered = false;
+    for (Operation &op : function.front()) {
+      updates |= dist::phaseOf(&op) == Phase::Update;
+      isOrdered |= isa<StartOp>(op);
+    }
+    return updates && !isOrdered;
+  }
+
+  LogicalResult order(func::FuncOp function, buckets::Options options) {
+    Step step(function);
+    for (size_t k = 0; k < buckets::numCallKinds; ++k) {
+      auto resolved =
+          resolve(fusion.kinds[k], buckets::name(static_cast<buckets::CallKind>(k)),
+                  function, step.trained());
+      if (failed(resolved))
+        return failure();
+      options.fusion[k] = std::move(*resolved);
+    }
+    buckets::Order order = buckets::orderOf(step.description(), options);
+    if (order.buckets.empty())
+      return success();
+    step.apply(order);
+    tell(function, order);
+    return success();
+  }
+
+  void tell(func::FuncOp function, const buckets::Order &order) {
+    int64_t members = order.calls - static_cast<int64_t>(order.buckets.size());
+    for (const auto &bucket : order.buckets)
+      members += static_cast<int64_t>(bucket.size());
+    numCollectives += static_cast<unsigned>(members);
+    numCalls += static_cast<unsigned>(order.calls);
+    function.emitRemark()
+        << "a step has " << members << " collectives in " << order.calls << " calls; "
+        << (order.gradientBytes ? 100 * order.earlyBytes / order.gradientBytes : 0)
+        << "% of " << order.gradientBytes
+        << " bytes of gradients start before the last backward op; at most "
+        << order.maxBytesInFlight << " bytes are in flight";
+  }
+
+  train::CommFusion fusion;
+};
+} // namespace
+
+std::unique_ptr<Pass> partita::createOrderCommunicationPass(train::CommFusion fusion,
+                                                            int64_t inFlight) {
+  return std::make_unique<OrderCommunicationPass>(std::move(fusion), inFlight);
+}

@@ -1,0 +1,236 @@
+//===- OrderTest.cpp - Buckets, starts and order of collectives -----------===//
+#include "partita/Comm/Order.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+using namespace partita;
+using namespace partita::buckets;
+
+namespace {
+/// A step, op by op; ops are called by their numbers.
+struct Builder {
+  std::vector<Op> ops;
+
+  int32_t op(Phase phase, std::vector<int32_t> reads) {
+    ops.push_back({std::move(reads), phase});
+    return static_cast<int32_t>(ops.size()) - 1;
+  }
+  int32_t call(Phase phase, int32_t read, int64_t bytes, int32_t parameter = -1,
+               int32_t key = 0) {
+    int32_t number = op(phase, {read});
+    ops.back().call = {key == 1 ? CallKind::AllGather : CallKind::AllReduce, key, bytes,
+                       bytes, parameter};
+    return number;
+  }
+  /// The end reads what nobody else does.
+  std::vector<Op> done() {
+    std::set<int32_t> left;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      left.insert(static_cast<int32_t>(i));
+      for (int32_t read : ops[i].reads)
+        left.erase(read);
+    }
+    op(Phase::Forward, {left.begin(), left.end()});
+    return ops;
+  }
+};
+
+/// Layers of these parameters' bytes: forward, then cotangent, weight gradient, its sum
+/// and its update from the last to the first.
+Builder stack(const std::vector<int64_t> &bytes) {
+  Builder b;
+  std::vector<int32_t> activations{b.op(Phase::Forward, {})};
+  for (size_t l = 0; l < bytes.size(); ++l)
+    activations.push_back(b.op(Phase::Forward, {activations.back()}));
+  b.call(Phase::Forward, activations.back(), 4);
+  int32_t cotangent = b.op(Phase::Backward, {activations.back()});
+  for (size_t l = bytes.size(); l-- > 0;) {
+    int32_t gradient = b.op(Phase::Weight, {activations[l], cotangent});
+    int32_t sum = b.call(Phase::Weight, gradient, bytes[l], static_cast<int32_t>(l));
+    b.op(Phase::Update, {sum});
+    if (l > 0)
+      cotangent = b.op(Phase::Backward, {cotangent});
+  }
+  return b;
+}
+
+/// What is wrong with the order of a step.
+std::string wrong(const std::vector<Op> &ops, const Order &order,
+                  const Options &options) {
+  std::vector<int> bucketOf(ops.size(), -1);
+  for (size_t b = 0; b < order.buckets.size(); ++b)
+    for (int32_t member : order.buckets[b]) {
+      const Op &op = ops[static_cast<size_t>(member)];
+      const Op &first = ops[static_cast<size_t>(order.buckets[b][0])];
+      if (!op.call || op.call->key != first.call->key)
+        return "a bucket of two keys";
+      bucketOf[static_cast<size_t>(member)] = static_cast<int>(b);
+    }
+  std::vector<bool> isThere(ops.size(), false);
+  std::set<int32_t> flying, begun;
+  auto readsAreThere = [&](int32_t op) {
+    return std::ranges::all_of(ops[static_cast<size_t>(op)].reads, [&](int32_t read) {
+      return isThere[static_cast<size_t>(read)];
+    });
+  };
+  int32_t last = -1;
+  for (const auto [kind, number] : order.steps) {
+    auto n = static_cast<size_t>(number);
+    if (kind == Step::Kind::Run) {
+      if (bucketOf[n] >= 0 || isThere[n] || !readsAreThere(number))
+        return "op " + std::to_string(number) + " runs too early, or twice";
+      isThere[n] = true;
+      bool keepsOrder = !ops[n].reads.empty() && (ops[n].phase == Phase::Forward ||
+                                                  ops[n].phase == Phase::Backward);
+      if (keepsOrder && number < last)
+        return "op " + std::to_string(number) + " has left its place";
+      last = keepsOrder ? number : last;
+      continue;
+    }
+    if (kind == Step::Kind::Start) {
+      for (int32_t member : order.buckets[n])
+        if (!readsAreThere(member))
+          return "bucket " + std::to_string(number) + " starts too early";
+      flying.insert(number);
+      if (!begun.insert(number).second ||
+          static_cast<int32_t>(flying.size()) > options.maxInFlight + 1)
+        return "bucket " + std::to_string(number) + " starts twice, or as one too many";
+      continue;
+    }
+    if (flying.erase(number) == 0)
+      return "bucket " + std::to_string(number) + " does not fly";
+    for (int32_t member : order.buckets[n])
+      isThere[static_cast<size_t>(member)] = true;
+  }
+  return std::ranges::count(isThere, false) ? "an op does not run" : "";
+}
+
+std::vector<size_t> sizes(const Order &order) {
+  std::vector<size_t> list;
+  for (const auto &bucket : order.buckets)
+    list.push_back(bucket.size());
+  return list;
+}
+} // namespace
+
+TEST_CASE("a small step has one call, with the metric's sum in it") {
+  std::vector<Op> ops = stack({400, 30, 200}).done();
+  Order order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(order.calls == 1);
+  CHECK(sizes(order) == std::vector<size_t>{4});
+  CHECK(order.gradientBytes == 630);
+  CHECK(order.earlyBytes == 0);
+  CHECK(order.maxBytesInFlight == 634);
+}
+
+TEST_CASE("a large step has few calls, and all but the last start early") {
+  std::vector<Op> ops = stack(std::vector<int64_t>(48, 10 << 20)).done();
+  Order order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(order.calls <= 8);
+  CHECK(order.earlyBytes >= order.gradientBytes * 9 / 10);
+  // Calls in flight, and the one that starts.
+  CHECK(order.maxBytesInFlight <= 3 * (order.gradientBytes / 6));
+  Options blocking;
+  blocking.maxInFlight = 0;
+  Order apart = orderOf(ops, blocking);
+  CHECK(wrong(ops, apart, blocking) == "");
+  CHECK(apart.maxBytesInFlight <= order.gradientBytes / 6);
+}
+
+TEST_CASE("small weight gradients stand behind the start of a large last one") {
+  // A tied table of a third of the bytes, whose gradient is the last.
+  std::vector<int64_t> bytes(49, 7 << 20);
+  bytes[0] = 150 << 20;
+  std::vector<Op> ops = stack(bytes).done();
+  Order order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(order.earlyBytes >= order.gradientBytes * 9 / 10);
+  CHECK(order.calls <= 10);
+  Options fixed;
+  fixed.movesWeights = false;
+  Order plain = orderOf(ops, fixed);
+  CHECK(wrong(ops, plain, fixed) == "");
+  CHECK(plain.earlyBytes < plain.gradientBytes * 3 / 4);
+  CHECK(plain.earlyBytes >= plain.gradientBytes * 65 / 100);
+}
+
+TEST_CASE("sums of updates are calls of their own") {
+  Builder b = stack({400, 30});
+  // A norm of the gradients, of which every new value is made; and gathers of those.
+  int32_t norm = b.call(Phase::Update, static_cast<int32_t>(b.ops.size()) - 1, 4);
+  for (int i = 0; i < 2; ++i)
+    b.call(Phase::Update, b.op(Phase::Update, {norm}), 100, -1, /*key=*/1);
+  std::vector<Op> ops = b.done();
+  Order order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(sizes(order) == std::vector<size_t>{3, 1, 2});
+}
+
+TEST_CASE("what cannot wait ends a bucket") {
+  Builder b = stack({400, 30});
+  auto last = static_cast<int32_t>(b.ops.size()) - 1;
+  b.op(Phase::Backward, {last}); // reads an update
+  b.call(Phase::Weight, b.op(Phase::Weight, {last + 1}), 50);
+  std::vector<Op> ops = b.done();
+  Order order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(order.calls == 2);
+}
+
+TEST_CASE("buckets by size, by index, by groups, and none") {
+  std::vector<Op> ops = stack({10, 10, 10, 25, 10, 10}).done();
+  Options options;
+  Fusion &fusion = options.fusion[static_cast<size_t>(CallKind::AllReduce)];
+  fusion = {Fusion::Mode::Size, 24};
+  Order order = orderOf(ops, options);
+  CHECK(wrong(ops, order, options) == "");
+  CHECK(sizes(order) == std::vector<size_t>{3, 1, 2, 1});
+  fusion = {Fusion::Mode::Index, 0, {1, 4}};
+  order = orderOf(ops, options);
+  CHECK(wrong(ops, order, options) == "");
+  CHECK(sizes(order) == std::vector<size_t>{1, 2, 3, 1}); // the metric, 4–5, 1–3, 0
+  fusion = {Fusion::Mode::Alone};
+  order = orderOf(ops, options);
+  CHECK(wrong(ops, order, options) == "");
+  CHECK(order.calls == 7);
+  fusion.groups = {0, -1, 0, -1, -1, 0};
+  order = orderOf(ops, options);
+  CHECK(wrong(ops, order, options) == "");
+  CHECK(order.calls == 5);
+}
+
+TEST_CASE("orders of random steps are orders") {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 500; ++round) {
+    Builder b;
+    auto phases = {Phase::Forward, Phase::Backward, Phase::Weight, Phase::Update};
+    for (int i = 0; i < 40; ++i) {
+      Phase phase = *(phases.begin() + static_cast<int>(random() % 4));
+      std::vector<int32_t> reads;
+      for (uint64_t k = 0; k < random() % 3 && i > 0; ++k)
+        reads.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(i)));
+      std::ranges::sort(reads);
+      if (i > 0 && random() % 3 == 0)
+        b.call(phase, static_cast<int32_t>(random() % static_cast<uint64_t>(i)),
+               static_cast<int64_t>(random() % 100), -1,
+               static_cast<int32_t>(random() % 2));
+      else
+        b.op(phase, std::move(reads));
+    }
+    std::vector<Op> ops = b.done();
+    Options options;
+    options.maxInFlight = static_cast<int32_t>(random() % 4);
+    options.minBytes = static_cast<int64_t>(random() % 200);
+    options.minSplit = static_cast<int64_t>(random() % 400);
+    options.lastShare = 0.2;
+    Order order = orderOf(ops, options);
+    INFO("round " << round);
+    REQUIRE(wrong(ops, order, options) == "");
+  }
+}
