@@ -7,7 +7,8 @@ usage: compare.py PARTITA ZOO MODEL... [--threads T] [--rounds N] [--avx2]
 
 Prints the median and the fastest of each, and the ratio of ours to ONNX Runtime's. ZOO is made by
 models.py here, or by test/E2E/models/zoo.py (bert-base and gpt2-small when named).
---avx2 compiles and runs both as on a CPU without 512-bit vectors (limited.py). --before adds another build of Partita. --ranks R: ours on R ranks with T
+--avx2 compiles and runs both as on a CPU without 512-bit vectors (limited.py). --exact: products of
+bytes by ONNX Runtime do not saturate. --before adds another build of Partita. --ranks R: ours on R ranks with T
 threads each, ONNX Runtime with R x T threads. --split: how ours is split, all ways in one
 run: auto, a ready rule (megatron), or a dim of the first input that is split (1). --processor: seconds of the processor
 instead of the clock's, for one thread on a machine that others use; of ours, the
@@ -34,12 +35,14 @@ import limited
 class OnnxRuntime:
     name = "ONNX Runtime"
 
-    def __init__(self, onnxruntime, folder, case, threads, processor):
+    def __init__(self, onnxruntime, folder, case, threads, processor, exact):
         self.clock = time.thread_time if processor else time.perf_counter
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if exact:
+            options.add_session_config_entry("session.x64quantprecision", "1")
         self.feeds = {name: numpy_helper.to_array(onnx.load_tensor(
                           os.path.join(folder, "inputs", f"input_{k}.pb")))
                       for k, name in enumerate(case["inputs"])}
@@ -130,7 +133,8 @@ def measure(arguments, folder, onnxruntime):
         if arguments.before:
             sides.append(partita("before", arguments.before, arguments.split[0]))
         sides.append(OnnxRuntime(onnxruntime, folder, case,
-                                 arguments.threads * arguments.ranks, arguments.processor))
+                                 arguments.threads * arguments.ranks, arguments.processor,
+                                 arguments.exact))
         for side in sides:
             side.round(1)
         seconds = sum(side.times[0] for side in sides)
@@ -151,6 +155,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--avx2", action="store_true")
+    parser.add_argument("--exact", action="store_true")
     parser.add_argument("--before", metavar="PARTITA")
     parser.add_argument("--processor", action="store_true")
     parser.add_argument("--ranks", type=int, default=1)

@@ -12,12 +12,27 @@ Expected<ShardingRule> ContractOp::ruleFor(const std::vector<Shape> &shapes,
   return adaptor.getEquation().rule(shapes);
 }
 
+LogicalResult ContractOp::verify() {
+  Type lhs = getElementTypeOrSelf(getLhs()), rhs = getElementTypeOrSelf(getRhs());
+  if (!getSums())
+    return lhs == rhs ? success()
+                      : emitOpError("multiplies ")
+                            << lhs << " by " << rhs << ", and says no type of sums";
+  for (Type type : {lhs, rhs})
+    if (!type.isInteger(8))
+      return emitOpError("sums products of 8-bit integers in ")
+             << *getSums() << ", and has an operand of " << type;
+  return success();
+}
+
 Expected<std::vector<HostTensor>>
 ContractOp::evaluate(ArrayRef<const HostTensor *> operands) {
   auto rule = getEquation().rule({operands[0]->shape, operands[1]->shape});
   if (!rule)
     return tl::unexpected(rule.error());
-  return std::vector<HostTensor>{reference::contract(*rule, *operands[0], *operands[1])};
+  DType type = getSums() ? *dtypeOf(*getSums()) : operands[0]->type;
+  return std::vector<HostTensor>{
+      reference::contract(*rule, *operands[0], *operands[1], type)};
 }
 
 /// The factors of a dim that is cut into groups.

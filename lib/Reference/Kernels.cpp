@@ -69,7 +69,7 @@ static std::vector<int64_t> factorStrides(const ShardingRule &rule,
 
 template <typename T>
 static HostTensor contractIn(const ShardingRule &rule, const HostTensor &lhs,
-                             const HostTensor &rhs) {
+                             const HostTensor &rhs, DType sums) {
   auto left = factorStrides(rule, rule.operands[0]);
   auto right = factorStrides(rule, rule.operands[1]);
   std::vector<T> a = values<T>(lhs), b = values<T>(rhs), result;
@@ -108,13 +108,13 @@ static HostTensor contractIn(const ShardingRule &rule, const HostTensor &lhs,
       sum += a[l + dl] * b[r + dr];
     result.push_back(sum);
   });
-  return tensor<T>(lhs.type, rule.shape(rule.results[0]), result);
+  return tensor<T>(sums, rule.shape(rule.results[0]), result);
 }
 
 HostTensor reference::contract(const ShardingRule &rule, const HostTensor &lhs,
-                               const HostTensor &rhs) {
-  return isFloat(lhs.type) ? contractIn<double>(rule, lhs, rhs)
-                           : contractIn<int64_t>(rule, lhs, rhs);
+                               const HostTensor &rhs, DType sums) {
+  return isFloat(lhs.type) ? contractIn<double>(rule, lhs, rhs, sums)
+                           : contractIn<int64_t>(rule, lhs, rhs, sums);
 }
 
 template <typename T> static T combine(ReduceKind kind, T a, T b) {

@@ -8,9 +8,12 @@ using namespace partita::import;
 using onnx_model::Node;
 
 static Expected<Value> contract(Importer &importer, Value lhs, Value rhs,
-                                const Equation &equation) {
+                                const Equation &equation, Type sums = {}) {
   auto attr = graph::EquationAttr::get(importer.builder.getContext(), equation);
-  return importer.emit("graph.contract", {lhs, rhs}, importer.attr("equation", attr));
+  SmallVector<NamedAttribute> attrs{importer.attr("equation", attr)};
+  if (sums)
+    attrs.push_back(importer.attr("sums", TypeAttr::get(sums)));
+  return importer.emit("graph.contract", {lhs, rhs}, attrs);
 }
 
 /// "b0 b1 m k": batch dims aligned at the end, a dim of 1 broadcasts; then `last`.
@@ -26,7 +29,7 @@ static Equation::Tensor matrixDims(const Shape &shape, size_t batch, size_t rank
   return dims;
 }
 
-Expected<Value> import::matMul(Importer &importer, Value lhs, Value rhs) {
+Expected<Value> import::matMul(Importer &importer, Value lhs, Value rhs, Type sums) {
   if (!lhs || !rhs)
     return Value();
   Shape a = shapeOf(lhs), b = shapeOf(rhs);
@@ -45,7 +48,7 @@ Expected<Value> import::matMul(Importer &importer, Value lhs, Value rhs) {
   Equation equation{
       {matrixDims(a, batchA, batch, {m, "k"}), matrixDims(b, batchB, batch, {"k", n})},
       {matrixDims(*shape, batch, batch, {m, n})}};
-  return contract(importer, lhs, rhs, equation);
+  return contract(importer, lhs, rhs, equation, sums);
 }
 
 static Expected<Values> importMatMul(Importer &importer, const Node &node) {

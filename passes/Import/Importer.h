@@ -134,6 +134,8 @@ public:
 
   /// The value of a constant or weight; nullopt for anything computed.
   std::optional<HostTensor> constantValue(mlir::Value value) const;
+  /// Whether the value is a weight whose numbers may be in a file that is not here.
+  bool isExternal(mlir::Value value) const;
   /// Whether it is a constant or a weight, or its elements follow from counts.
   bool knows(mlir::Value value);
   /// The value of input `i`; an error that names the input if it is not constant.
@@ -185,7 +187,6 @@ private:
   mlir::Value filledBehind(mlir::Value value, size_t d, const HostTensor &fill);
   void keepOtherCounts(mlir::Value from, mlir::Value to, size_t d);
   Expected<Values> foldExternal(mlir::Operation *op);
-  bool isExternal(mlir::Value value) const;
   mlir::Value addWeight(onnx_model::Tensor tensor, const std::string &name);
 
   llvm::DenseMap<mlir::Value, Values> counts; ///< per dim, null: all are there
@@ -273,8 +274,10 @@ Expected<mlir::NamedAttribute> modeAttr(Importer &importer, const onnx_model::No
 /// The maximum or average over all spatial dims, as dims of size 1.
 Expected<mlir::Value> globalPool(Importer &importer, mlir::Value input, bool isMax);
 
-/// The product of matrices with batch dims, as numpy has it.
-Expected<mlir::Value> matMul(Importer &importer, mlir::Value lhs, mlir::Value rhs);
+/// The product of matrices with batch dims, as numpy has it. `sums`: the type of sums of
+/// products of 8-bit integers; null: that of the operands.
+Expected<mlir::Value> matMul(Importer &importer, mlir::Value lhs, mlir::Value rhs,
+                             mlir::Type sums = {});
 /// The convolution that a node's attributes describe, without a bias.
 Expected<mlir::Value> convolution(Importer &importer, const onnx_model::Node &node,
                                   mlir::Value input, mlir::Value filter);

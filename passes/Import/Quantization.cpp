@@ -1,6 +1,9 @@
 //===- Quantization.cpp - Import of quantized numbers and their products --===//
 #include "passes/Import/Compose.h"
 
+#include "partita/Reference/Kernels.h"
+
+#include <algorithm>
 #include <cmath>
 
 using namespace mlir;
@@ -122,18 +125,74 @@ static Value besideProduct(Compose &c, Value parameter, const Shape &shape,
   return isWhole ? parameter : beside(c, parameter, shape, axis, 0);
 }
 
-/// Integers without their zero point, in i32.
-static Value centered(Compose &c, Value x, Value zero, int64_t axis) {
+/// Integers of one byte and the zero point beside them in i32, none where it is 0.
+struct Bytes {
+  Value numbers, zero;
+};
+
+/// Whether the numbers are known to be 0, whether or not values are at hand.
+static bool isZero(Compose &c, Value value) {
+  if (!value || c.importer.isExternal(value))
+    return !value;
+  auto known = c.importer.constantValue(value);
+  if (!known)
+    return false;
+  std::vector<double> numbers = reference::values<double>(*known);
+  return std::ranges::all_of(numbers, [](double number) { return number == 0; });
+}
+
+/// The zero point is one for all, or one per index of the axis.
+static Bytes bytesOf(Compose &c, Value x, Value zero, int64_t axis) {
+  if (isZero(c, zero))
+    return {x, {}};
+  return {x, besideProduct(c, c.cast(zero, c.importer.builder.getI32Type()), c.shape(x),
+                           axis)};
+}
+
+/// The integers without their zero point, in i32.
+static Value centered(Compose &c, const Bytes &x) {
+  Value wide = c.cast(x.numbers, c.importer.builder.getI32Type());
+  return x.zero ? c.sub(wide, x.zero) : wide;
+}
+
+/// Σ (a − za)(b − zb) over k as Σ a·b − za·(Σ b − k·zb) − zb·Σ a: the operands of the
+/// product stay bytes. Sums of weights are folded.
+static Value byteProduct(Compose &c, const Bytes &a, const Bytes &b) {
+  if (!a.numbers || !b.numbers)
+    return {};
   Type i32 = c.importer.builder.getI32Type();
-  Value wide = c.cast(x, i32);
-  return zero ? c.sub(wide, besideProduct(c, c.cast(zero, i32), c.shape(x), axis)) : wide;
+  Shape left = c.shape(a.numbers), right = c.shape(b.numbers);
+  if (left.empty() || right.empty())
+    return c.fail("MatMul of a scalar");
+  const int64_t depth = left.back();
+  // Sums of what is there alone are taken of the centered numbers.
+  const size_t summed = right.size() < 2 ? 0 : right.size() - 2;
+  if (!c.type(a.numbers).isInteger(8) || !c.type(b.numbers).isInteger(8) ||
+      c.importer.countOf(a.numbers, left.size() - 1) ||
+      c.importer.countOf(b.numbers, summed))
+    return c.take(matMul(c.importer, centered(c, a), centered(c, b)));
+  Value product = c.take(matMul(c.importer, a.numbers, b.numbers, i32));
+  auto sumsOf = [&](Value numbers, size_t d, bool keep) {
+    return c.sum(c.cast(numbers, i32), {static_cast<int64_t>(d)}, keep);
+  };
+  if (a.zero) {
+    Value sums = sumsOf(b.numbers, summed, left.size() > 1);
+    if (b.zero)
+      sums = c.sub(sums, c.mul(b.zero, static_cast<double>(depth)));
+    product = c.sub(product, c.mul(a.zero, sums));
+  }
+  if (b.zero) {
+    Value sums = sumsOf(a.numbers, left.size() - 1, right.size() > 1);
+    product = c.sub(product, c.mul(b.zero, sums));
+  }
+  return product;
 }
 
 static Expected<Values> importMatMulInteger(Importer &importer, const Node &node) {
   Compose c(importer);
-  Value a = centered(c, importer.input(node, 0), importer.input(node, 2), -2);
-  Value b = centered(c, importer.input(node, 1), importer.input(node, 3), -1);
-  return c.results({c.take(matMul(importer, a, b))});
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  return c.results(
+      {byteProduct(c, bytesOf(c, in(0), in(2), -2), bytesOf(c, in(1), in(3), -1))});
 }
 
 /// A sum of i32 products scaled to the result's numbers.
@@ -145,8 +204,8 @@ static Value requantized(Compose &c, Value sum, Value scale, Value zero) {
 static Expected<Values> importQLinearMatMul(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
-  Value a = centered(c, in(0), in(2), -2), b = centered(c, in(3), in(5), -1);
-  Value product = c.take(matMul(importer, a, b));
+  Value a = in(0), b = in(3);
+  Value product = byteProduct(c, bytesOf(c, a, in(2), -2), bytesOf(c, b, in(5), -1));
   auto scaleOf = [&](size_t i, Value of, int64_t axis) {
     return besideProduct(c, c.cast(in(i), c.f32()), c.shape(of), axis);
   };
@@ -164,15 +223,17 @@ static Value integerConv(Compose &c, const Node &node, Value x, Value filter) {
 
 static Expected<Values> importConvInteger(Importer &importer, const Node &node) {
   Compose c(importer);
-  Value x = centered(c, importer.input(node, 0), importer.input(node, 2), 1);
-  Value w = centered(c, importer.input(node, 1), importer.input(node, 3), 0);
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  Value x = centered(c, bytesOf(c, in(0), in(2), 1));
+  Value w = centered(c, bytesOf(c, in(1), in(3), 0));
   return c.results({c.cast(integerConv(c, node, x, w), importer.builder.getI32Type())});
 }
 
 static Expected<Values> importQLinearConv(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
-  Value x = centered(c, in(0), in(2), 1), w = centered(c, in(3), in(5), 0);
+  Value x = centered(c, bytesOf(c, in(0), in(2), 1));
+  Value w = centered(c, bytesOf(c, in(3), in(5), 0));
   Value sum = c.cast(integerConv(c, node, x, w), importer.builder.getI32Type());
   Shape perChannel(c.shape(x).size() - 1, 1);
   auto channel = [&](Value v) {
@@ -301,10 +362,10 @@ static Expected<Values> importQGemm(Importer &importer, const Node &node) {
   Compose c(importer);
   QuantizedNode q{c, node};
   bool transB = intAttr(node, "transB", 0) != 0;
-  Value a = centered(c, q.input(0), q.input(2), -2);
-  Value b = centered(c, q.input(3), q.input(5), transB ? -2 : -1);
-  a = transposedIf(c, a, intAttr(node, "transA", 0) != 0);
-  Value sum = c.take(matMul(importer, a, transposedIf(c, b, transB)));
+  bool transA = intAttr(node, "transA", 0) != 0;
+  Bytes a = bytesOf(c, transposedIf(c, q.input(0), transA), q.input(2), -2);
+  Bytes b = bytesOf(c, transposedIf(c, q.input(3), transB), q.input(5), -1);
+  Value sum = byteProduct(c, a, b);
   if (Value bias = q.input(6))
     sum = c.add(sum, bias);
   Value columns = c.cast(q.input(4), c.f32());
@@ -328,10 +389,9 @@ static Expected<Values> importScaledMatMul(Importer &importer, const Node &node)
   Values a{in(0), in(2), in(4)}, b{in(1), in(3), in(5)};
   if (isDynamic)
     a = dynamicallyQuantized(c, in(0)), b = {in(1), in(2), in(3)};
-  Value wideA = centered(c, a[0], a[2], -2), wideB = centered(c, b[0], b[2], -1);
-  Value sum = c.take(matMul(importer, wideA, wideB));
-  Value scale = c.mul(besideProduct(c, a[1], c.shape(wideA), -2),
-                      besideProduct(c, b[1], c.shape(wideB), -1));
+  Value sum = byteProduct(c, bytesOf(c, a[0], a[2], -2), bytesOf(c, b[0], b[2], -1));
+  Value scale = c.mul(besideProduct(c, a[1], c.shape(a[0]), -2),
+                      besideProduct(c, b[1], c.shape(b[0]), -1));
   Value y = c.mul(c.cast(sum, c.type(scale)), scale);
   if (Value bias = in(isDynamic ? 4 : 6))
     y = c.add(y, bias);

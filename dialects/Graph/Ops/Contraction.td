@@ -15,9 +15,21 @@ def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<D
     %y = graph.contract %x, %w {equation = #graph.equation<"b s k, k n -> b s n">}
          : (tensor<2x12x64xf32>, tensor<64x192xf32>) -> tensor<2x12x192xf32>
     ```
+
+    Products of 8-bit integers, signed or not, are summed in the type that `sums` says:
+
+    ```mlir
+    %y = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, sums = i32}
+         : (tensor<128x64xui8>, tensor<64x192xi8>) -> tensor<128x192xi32>
+    ```
   }];
-  let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs, Graph_EquationAttr:$equation);
+  let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs, Graph_EquationAttr:$equation,
+                       OptionalAttr<TypeAttrOf<I32>>:$sums);
   let linear = [LinearSum<[0]>, LinearSum<[1]>];
+  let elementType = [{
+    adaptor.getSums() ? ::mlir::Type(*adaptor.getSums())
+                      : ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
+  let hasVerifier = 1;
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 2); }
   }];

@@ -44,9 +44,9 @@ HostTensor bitcast(const HostTensor &operand, DType type);
 HostTensor elementwise(const Payload &payload, const std::vector<double> &attributes,
                        const std::vector<const HostTensor *> &operands, DType resultType);
 
-/// Result = reduction over the rule's reduction factors of lhs * rhs.
+/// Result = reduction over the rule's reduction factors of lhs * rhs, as `sums`.
 HostTensor contract(const ShardingRule &rule, const HostTensor &lhs,
-                    const HostTensor &rhs);
+                    const HostTensor &rhs, DType sums);
 
 /// Reduces the dims with reduced[d]; the result has them as size 1 or not at all, as
 /// `result` says.

@@ -39,6 +39,10 @@ std::unique_ptr<engine::Call> matMul(const task::MatMul &params,
 /// they take.
 bool isWorth(const task::MatMul &params);
 
+/// The call of a product of 8-bit integers (task::isOfBytes), exact modulo 2^32 on CPUs
+/// with AVX2; null on others.
+std::unique_ptr<engine::Call> byteMatMul(const task::MatMul &params);
+
 } // namespace partita::gemm
 
 #endif // PARTITA_RUNTIME_GEMM_H

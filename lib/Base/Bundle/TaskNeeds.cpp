@@ -42,6 +42,10 @@ public:
   explicit Needs(uint8_t dtype) : width(byteWidth(static_cast<DType>(dtype))) {}
 
   Needs &add(Extent extent, bool optional = false) {
+    return add(extent, width, optional);
+  }
+  /// Of another type: elements of so many bytes.
+  Needs &add(Extent extent, uint64_t width, bool optional = false) {
     extent.times(static_cast<int64_t>(width));
     overflow |= extent.overflow;
     list.push_back({extent.value, optional});
@@ -136,6 +140,15 @@ void check(Ranges &r, const MatMul &p) {
   for (int64_t stride : {p.a_row, p.a_col, p.b_row, p.b_col, p.c_row})
     r.size("a stride", stride);
   r.range("bias_mask", p.bias_mask, 0, 3);
+  if (isOfBytes(p)) {
+    for (DType type : {lhsType(p), rhsType(p)})
+      if (type != DType::I8 && type != DType::U8)
+        r.fail("an operand has a type of its own, and one is no 8-bit integer");
+    if (static_cast<DType>(p.dtype) != DType::I32)
+      r.fail("sums of products of 8-bit integers are not of i32");
+    r.range("bias_mask of integers", p.bias_mask, 0, 0);
+    r.count("the number of post-ops of integers", p.post.size(), 0, 0);
+  }
   r.count("the number of batch dims", p.batch.size(), 0, 10);
   for (const BatchDim &d : p.batch) {
     r.size("a batch dim", d.size, 1);
@@ -272,7 +285,7 @@ NeedList needsOf(const MatMul &p, int64_t) {
   }
   dims.insert(dims.end(), {p.m, p.n});
   Needs needs(p.dtype);
-  needs.add(a).add(b).add(c);
+  needs.add(a, byteWidth(lhsType(p))).add(b, byteWidth(rhsType(p))).add(c);
   needs.add({p.bias_mask & 1 ? p.n : 1, p.bias_mask & 2 ? p.m : 1}, p.bias_mask == 0);
   needs.absent();
   addPostOperands(needs, p.post, dims);

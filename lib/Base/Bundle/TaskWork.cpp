@@ -71,7 +71,9 @@ Work of(const MatMul &p) {
     dims.push_back(d.size);
   }
   dims.insert(dims.end(), {p.m, p.n});
-  return {2 * c * k, (a + b + c + postElements(p.post, dims)) * widthOf(p.dtype)};
+  return {2 * c * k, a * static_cast<double>(byteWidth(lhsType(p))) +
+                         b * static_cast<double>(byteWidth(rhsType(p))) +
+                         (c + postElements(p.post, dims)) * widthOf(p.dtype)};
 }
 Work of(const ConvTranspose &p) { return withPost(convolution(p, true), p); }
 Work of(const Conv &p) { return withPost(convolution(p, false), p); }

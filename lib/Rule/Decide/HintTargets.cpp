@@ -228,27 +228,13 @@ private:
            graph.values[op.operands[0]].type != graph.values[op.results[0]].type;
   }
 
-  /// What goes outside, or nowhere: an output that nobody reads counts like the others.
-  /// Not the values inside a function that the node stands for, which are called
-  /// "node/inner": equal ones of two nodes are one, which then goes from the first to the
-  /// second.
   std::vector<Tensor> outputsOf(const std::vector<int32_t> &ops) const {
-    std::vector<Tensor> outputs, inner;
-    std::string prefix = graph.ops[ops[0]].name + "/";
-    for (int32_t op : ops)
-      for (size_t r = 0; r < graph.ops[op].results.size(); ++r) {
-        int32_t value = graph.ops[op].results[r];
-        const auto &uses = graph.values[value].uses;
-        bool leaves = uses.empty() ||
-                      std::any_of(uses.begin(), uses.end(), [&](const FlowUse &use) {
-                        return !contains(ops, use.op);
-                      });
-        bool isInner = graph.values[value].name.starts_with(prefix);
-        if (leaves)
-          (isInner ? inner : outputs)
-              .push_back({value, {{op, false, static_cast<int32_t>(r)}}});
-      }
-    return outputs.empty() ? inner : outputs;
+    std::vector<Tensor> outputs;
+    for (int32_t value : partita::outputsOf(graph, ops)) {
+      const FlowValue &it = graph.values[value];
+      outputs.push_back({value, {{it.producer, false, it.result}}});
+    }
+    return outputs;
   }
 
   /// Whether a value is called like its node only because it has no name of its own, and

@@ -1,4 +1,4 @@
-//===- NodeInputs.cpp - What a node or a module reads ---------------------===//
+//===- NodeInputs.cpp - What a node or a module reads and makes ------------===//
 #include "NodeInputs.h"
 
 #include <algorithm>
@@ -89,4 +89,21 @@ std::vector<NodeInput> partita::inputsOf(const FlowGraph &graph,
   if (isNode && names != graph.nodeInputs.end())
     sortByFile(graph, inputs, names->second);
   return inputs;
+}
+
+std::vector<int32_t> partita::outputsOf(const FlowGraph &graph,
+                                        const std::vector<int32_t> &ops) {
+  std::vector<int32_t> outputs, inner;
+  const std::string prefix = graph.ops[ops[0]].name + "/";
+  for (int32_t op : ops)
+    for (int32_t value : graph.ops[op].results) {
+      const FlowValue &it = graph.values[value];
+      bool leaves = it.uses.empty() ||
+                    std::any_of(it.uses.begin(), it.uses.end(), [&](const FlowUse &use) {
+                      return !std::binary_search(ops.begin(), ops.end(), use.op);
+                    });
+      if (leaves)
+        (it.name.starts_with(prefix) ? inner : outputs).push_back(value);
+    }
+  return outputs.empty() ? inner : outputs;
 }

@@ -1,4 +1,4 @@
-//===- NodeInputs.h - What a node or a module reads -------------*- C++ -*-===//
+//===- NodeInputs.h - What a node or a module reads and makes ---*- C++ -*-===//
 #ifndef PARTITA_LIB_RULE_DECIDE_NODEINPUTS_H
 #define PARTITA_LIB_RULE_DECIDE_NODEINPUTS_H
 
@@ -24,6 +24,12 @@ enum class Repeats : uint8_t { Merged, Apart };
 /// their import made for them.
 std::vector<NodeInput> inputsOf(const FlowGraph &graph, const std::vector<int32_t> &ops,
                                 Repeats repeats);
+
+/// The values that go outside, or nowhere: an output that nobody reads counts like the
+/// others. In program order. Not the values inside a function that the node stands for,
+/// which are called "node/inner": equal ones of two nodes are one, which then goes from
+/// the first to the second.
+std::vector<int32_t> outputsOf(const FlowGraph &graph, const std::vector<int32_t> &ops);
 
 } // namespace partita
 

@@ -88,11 +88,19 @@ public:
     return {};
   }
 
-  /// The same for the result of an op that is the last of its node, after all others.
+  /// The same for the result of an op that leaves its node, after all others.
   void addOutput(int32_t op, size_t dim, DimHint atDim) {
     std::vector<DimHint> dims(graph.ops[op].rule.results[0].size());
     dims[dim] = std::move(atDim);
-    hints.push_back({graph.ops[op].name, {}, {std::move(dims)}, 1});
+    std::vector<int32_t> outputs = outputsOf(graph, nodes.at(graph.ops[op].name));
+    auto number = static_cast<size_t>(
+        std::find(outputs.begin(), outputs.end(), graph.ops[op].results[0]) -
+        outputs.begin());
+    NodeHint hint{graph.ops[op].name, {}, {}, 1};
+    // A result that does not leave is the first of none.
+    hint.out.resize(number < outputs.size() ? number + 1 : 1);
+    hint.out.back() = std::move(dims);
+    hints.push_back(std::move(hint));
   }
 
   /// Equal layers as one: "h.*.mlp.c_proj" where that names no other node or module.

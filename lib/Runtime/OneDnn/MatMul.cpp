@@ -75,6 +75,7 @@ std::optional<Product> asRow(const task::MatMul &p) {
   Product row{p, task::MatMulB, task::MatMulA};
   task::MatMul &q = row.p;
   std::swap(q.m, q.n);
+  std::swap(q.a_dtype, q.b_dtype);
   q.a_row = p.k * p.b_row, q.a_col = p.b_row;
   q.b_row = p.a_col, q.b_col = p.a_row;
   q.c_row = q.n;
@@ -90,6 +91,23 @@ std::optional<Product> asRow(const task::MatMul &p) {
   return row;
 }
 
+/// Element types of the operands and of the result.
+struct Types {
+  dnnl_data_type_t a, b, c;
+};
+
+/// Nothing where oneDNN has no such product, or not an exact one: without VNNI its sums
+/// of two products of bytes saturate at 16 bits.
+std::optional<Types> typesOf(const task::MatMul &p) {
+  if (!task::isOfBytes(p)) {
+    auto type = dataType(p.dtype);
+    return type ? std::optional(Types{*type, *type, *type}) : std::nullopt;
+  }
+  if (task::rhsType(p) != DType::I8 || !multipliesBytes())
+    return std::nullopt;
+  return Types{task::lhsType(p) == DType::I8 ? dnnl_s8 : dnnl_u8, dnnl_s8, dnnl_s32};
+}
+
 struct Descs {
   Dims dims; ///< of the result
   dnnl_memory_desc_t a, b, c, bias;
@@ -97,7 +115,7 @@ struct Descs {
 
 /// A dim of stride 0 is a dim of size 1 to oneDNN. A dim of size 1 has any stride; a
 /// dense one keeps it out of oneDNN's search for a transposed form.
-Descs makeDescs(const task::MatMul &p, dnnl_data_type_t type) {
+Descs makeDescs(const task::MatMul &p, const Types &types) {
   Descs out;
   Dims aDims, aStrides, bDims, bStrides, cStrides, biasDims;
   for (const task::BatchDim &d : p.batch) {
@@ -122,10 +140,10 @@ Descs makeDescs(const task::MatMul &p, dnnl_data_type_t type) {
   add(bDims, bStrides, p.k, p.b_row, p.n, p.b_col);
   add(out.dims, cStrides, p.m, p.c_row, p.n, 1);
   biasDims.insert(biasDims.end(), {p.bias_mask & 2 ? p.m : 1, p.bias_mask & 1 ? p.n : 1});
-  out.a = describe(aDims, type, aStrides);
-  out.b = describe(bDims, type, bStrides);
-  out.c = describe(out.dims, type, cStrides);
-  out.bias = describe(biasDims, type);
+  out.a = describe(aDims, types.a, aStrides);
+  out.b = describe(bDims, types.b, bStrides);
+  out.c = describe(out.dims, types.c, cStrides);
+  out.bias = describe(biasDims, types.c);
   return out;
 }
 
@@ -166,10 +184,13 @@ static bool joinsRight(const task::MatMul &p, const Dims &dims, const Dims &stri
 
 /// The call with `fused` telling whether the post-ops go into the primitive; null if
 /// oneDNN has no such primitive.
-static std::unique_ptr<Program> build(const Product &product, dnnl_data_type_t type,
-                                      bool fused, const WeightForm *form) {
+static std::unique_ptr<Program> build(const Product &product, bool fused,
+                                      const WeightForm *form) {
   const task::MatMul &p = product.p;
-  Descs d = makeDescs(p, type);
+  const std::optional<Types> types = typesOf(p);
+  if (!types)
+    return nullptr;
+  Descs d = makeDescs(p, *types);
   const Dims strides(d.c.format_desc.blocking.strides,
                      d.c.format_desc.blocking.strides + d.c.ndims);
   if (fused && !joinsRight(p, d.dims, strides))
@@ -178,12 +199,12 @@ static std::unique_ptr<Program> build(const Product &product, dnnl_data_type_t t
   std::vector<dnnl_memory_desc_t> operands;
   for (const task::PostOp &op : post)
     if (task::isBinary(op.kind))
-      operands.push_back(describeOperand(op, d.dims, type));
+      operands.push_back(describeOperand(op, d.dims, types->c));
   auto attr = makeAttr(post, operands);
   if (!attr)
     return nullptr;
   bool hasBias = p.bias_mask != 0;
-  auto weights = p.b_packed ? wantedForm(d.b, type, form) : std::optional(d.b);
+  auto weights = p.b_packed ? wantedForm(d.b, types->b, form) : std::optional(d.b);
   PrimitiveDesc desc;
   if (!weights || !makeDesc(d, *weights, hasBias, *attr, desc))
     return nullptr;
@@ -227,11 +248,10 @@ static bool isReference(const Call &call) {
 /// The fastest of oneDNN's programs for the product; null if there is none. A chain of
 /// post-ops that only its reference code takes is done behind the product alone, which is
 /// fast.
-static std::unique_ptr<Program> bestOf(const Product &product, dnnl_data_type_t type,
-                                       const WeightForm *form) {
-  std::unique_ptr<Program> call = build(product, type, true, form);
+static std::unique_ptr<Program> bestOf(const Product &product, const WeightForm *form) {
+  std::unique_ptr<Program> call = build(product, true, form);
   if (!call || isReference(*call))
-    if (auto split = build(product, type, false, form); split && !isReference(*split))
+    if (auto split = build(product, false, form); split && !isReference(*split))
       return split;
   return call;
 }
@@ -298,24 +318,36 @@ static std::unique_ptr<Call> fewRows(const task::MatMul &p,
                  : nullptr;
 }
 
+/// Products of bytes by oneDNN where that is exact and fast, else by our kernels.
+static MadeCall createBytes(const task::MatMul &p, const WeightForm *form,
+                            Products products) {
+  if (products != Products::Own)
+    if (auto call = bestOf({p}, form); call && !isReference(*call))
+      return std::unique_ptr<Call>(std::move(call));
+  if (auto own = gemm::byteMatMul(p))
+    return own;
+  return plain::matMul(p);
+}
+
 MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form,
                               Products products) {
-  auto type = dataType(params.dtype);
-  if (!type)
-    return plain::matMul(params);
   task::MatMul p = flattened(params);
+  if (task::isOfBytes(p))
+    return createBytes(p, form, products);
+  if (!typesOf(p))
+    return plain::matMul(params);
   bool isOwn =
       products == Products::Own || (products == Products::OfMachine && !hasWideVectors());
   if (isOwn && gemm::isWorth(p))
     if (auto own = gemm::matMul(p))
       return own;
-  std::unique_ptr<Program> call = bestOf({p}, *type, form);
+  std::unique_ptr<Program> call = bestOf({p}, form);
   if (products != Products::OfLibrary)
     if (auto few = fewRows(p, call))
       return few;
   if (!call || isReference(*call))
     if (auto row = asRow(p))
-      if (auto other = bestOf(*row, *type, nullptr); other && !isReference(*other))
+      if (auto other = bestOf(*row, nullptr); other && !isReference(*other))
         call = std::move(other);
   if (!call || (form && isReference(*call)))
     return plain::matMul(params);

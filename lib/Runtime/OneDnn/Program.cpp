@@ -325,6 +325,11 @@ bool onednn::hasWideVectors() {
          dnnl_cpu_isa_avx512_core;
 }
 
+bool onednn::multipliesBytes() {
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) ==
+         dnnl_cpu_isa_avx512_core_vnni;
+}
+
 /// The element type where the call sums products.
 static std::optional<DType> productType(const task::Params &params) {
   return std::visit(

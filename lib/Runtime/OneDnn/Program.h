@@ -137,6 +137,8 @@ std::optional<dnnl_memory_desc_t> wantedForm(const dnnl_memory_desc_t &stored,
 /// Whether oneDNN computes with vectors of 512 bits, for which it has fast products of
 /// any shape. As oneDNN sees the CPU: it can be told to see less (ONEDNN_MAX_CPU_ISA).
 bool hasWideVectors();
+/// Whether oneDNN sums products of bytes without saturation on the way (VNNI).
+bool multipliesBytes();
 
 /// An error where a form is given for which oneDNN has nothing better than loops.
 using MadeCall = Expected<std::unique_ptr<Call>>;

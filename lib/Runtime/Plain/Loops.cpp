@@ -28,13 +28,14 @@ using Sum = std::conditional_t<std::is_floating_point_v<Compute<T>>, Compute<T>,
 // MatMul
 //===----------------------------------------------------------------------===//
 
-template <typename T> struct MatMulLoops {
+template <typename T, typename A = T, typename B = T> struct MatMulLoops {
   const task::MatMul &p;
-  const T *a, *b;
+  const A *a;
+  const B *b;
   T *c;
   const T *bias;
 
-  void row(int64_t m, const T *a, const T *b, T *c) const {
+  void row(int64_t m, const A *a, const B *b, T *c) const {
     for (int64_t n = 0; n < p.n; ++n) {
       Sum<T> sum = 0;
       for (int64_t k = 0; k < p.k; ++k)
@@ -103,15 +104,31 @@ public:
   }
 
 private:
+  template <typename T, typename A, typename B>
+  void loopsOf(Operands operands, int64_t begin, int64_t end) const {
+    MatMulLoops<T, A, B> loops{p, static_cast<const A *>(operands[task::MatMulA]),
+                               static_cast<const B *>(operands[task::MatMulB]),
+                               static_cast<T *>(operands[task::MatMulC]),
+                               static_cast<const T *>(operands[task::MatMulBias])};
+    for (int64_t unit = begin; unit < end; ++unit)
+      loops.unit(unit);
+  }
   void loops(Operands operands, int64_t begin, int64_t end) const override {
-    visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
-      MatMulLoops<T> loops{p, static_cast<const T *>(operands[task::MatMulA]),
-                           static_cast<const T *>(operands[task::MatMulB]),
-                           static_cast<T *>(operands[task::MatMulC]),
-                           static_cast<const T *>(operands[task::MatMulBias])};
-      for (int64_t unit = begin; unit < end; ++unit)
-        loops.unit(unit);
-    });
+    if (!task::isOfBytes(p)) {
+      visitType(static_cast<DType>(p.dtype),
+                [&]<typename T>() { loopsOf<T, T, T>(operands, begin, end); });
+      return;
+    }
+    auto with = [&]<typename A>() {
+      if (task::rhsType(p) == DType::I8)
+        loopsOf<int32_t, A, int8_t>(operands, begin, end);
+      else
+        loopsOf<int32_t, A, uint8_t>(operands, begin, end);
+    };
+    if (task::lhsType(p) == DType::I8)
+      with.template operator()<int8_t>();
+    else
+      with.template operator()<uint8_t>();
   }
 
   task::MatMul p;

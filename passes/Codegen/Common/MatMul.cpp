@@ -6,6 +6,7 @@
 #include "passes/Codegen/Common/TaskFormer.h"
 
 #include <algorithm>
+#include <array>
 
 using namespace mlir;
 using namespace partita;
@@ -20,7 +21,8 @@ public:
       : op(op), former(former), facts(ruleOf(op)), rule(*facts->rule), // verified
 
         chain(former.plan().postChain(op)), result(former.plan().callResult(op)),
-        type(codegen::dtypeOf(result)) {}
+        types{codegen::dtypeOf(op.getLhs()), codegen::dtypeOf(op.getRhs()),
+              codegen::dtypeOf(result)} {}
 
   LogicalResult form() {
     findLoops();
@@ -48,6 +50,7 @@ private:
   size_t addPosts(Task &task, task::MatMul &params);
   LogicalResult addTask();
 
+  DType typeOf(size_t tensor) const { return types[std::min<size_t>(tensor, Result)]; }
   bool moves(const Loop &loop, Side side) const {
     return (side == Left ? loop.inLeft : loop.inRight) || loop.isReduction();
   }
@@ -58,7 +61,7 @@ private:
   const ShardingRule &rule;
   ArrayRef<kernels::PostStep> chain;
   Value result;
-  DType type;
+  std::array<DType, 3> types;  ///< by Side; operands of post-ops have the result's
   std::vector<Tensor> tensors; ///< by Side
   std::vector<Loop> loops;     ///< unmerged
   std::vector<Loop> batch;
@@ -78,7 +81,7 @@ void Contraction::findLoops() {
   // Some view's parts do not nest: dense tensors always do.
   for (size_t t = 0; t < tensors.size(); ++t)
     if (t != Result)
-      tensors[t] = former.copied(tensors[t], type, sourceName(op));
+      tensors[t] = former.copied(tensors[t], typeOf(t), sourceName(op));
   bool nests = tryResult(former.allocate(result), former.allocate(result));
   assert(nests && "dense tensors nest with every rule");
   (void)nests;
@@ -116,6 +119,7 @@ bool Contraction::tryResult(const Tensor &wanted, const Tensor &dense) {
 
 void Contraction::swapSides() {
   std::swap(tensors[Left], tensors[Right]);
+  std::swap(types[Left], types[Right]);
   for (Loop &loop : loops) {
     std::swap(loop.inLeft, loop.inRight);
     std::swap(loop.strides[Left], loop.strides[Right]);
@@ -164,7 +168,7 @@ void Contraction::denseResult() {
     for (; size > 1; size /= next->size, ++next)
       view.dims.back().push_back({next->size, next->strides[Result]});
   }
-  tensors[Result] = {former.addStorage(type, stride), std::move(view)};
+  tensors[Result] = {former.addStorage(typeOf(Result), stride), std::move(view)};
 }
 
 /// The reductions must be one loop with one stride in each operand.
@@ -268,7 +272,7 @@ void Contraction::pack(size_t tensor, const std::vector<Loop *> &order) {
   for (Loop *loop : order)
     from.view.dims.push_back(
         loop->size == 1 ? Parts() : Parts{{loop->size, loop->strides[tensor]}});
-  tensors[tensor] = former.copied(from, type, sourceName(op));
+  tensors[tensor] = former.copied(from, typeOf(tensor), sourceName(op));
   int64_t stride = 1;
   for (Loop *loop : llvm::reverse(order)) {
     loop->strides[tensor] = stride;
@@ -324,7 +328,11 @@ size_t Contraction::addPosts(Task &task, task::MatMul &params) {
 
 LogicalResult Contraction::addTask() {
   task::MatMul params;
-  params.dtype = static_cast<int64_t>(type);
+  params.dtype = static_cast<uint8_t>(typeOf(Result));
+  if (op.getSums()) {
+    params.a_dtype = static_cast<uint8_t>(typeOf(Left));
+    params.b_dtype = static_cast<uint8_t>(typeOf(Right));
+  }
   params.m = m.size, params.n = n.size, params.k = k.size;
   // Strides of dims of size 1 are free: the dense ones.
   params.a_col = k.size == 1 ? 1 : k.strides[Left];

@@ -110,3 +110,19 @@ func.func @gradient_type(%x: tensor<4xf32>, %y: tensor<3xf32>) {
   %0:2 = graph.gradient @one(%x, %y) : (tensor<4xf32>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>)
   return
 }
+
+// -----
+
+func.func @f(%x: tensor<2x3xui8>, %w: tensor<3x4xi8>) -> tensor<2x4xi32> {
+  // expected-error @+1 {{multiplies 'ui8' by 'i8', and says no type of sums}}
+  %y = "graph.contract"(%x, %w) {equation = #graph.equation<"m k, k n -> m n">} : (tensor<2x3xui8>, tensor<3x4xi8>) -> tensor<2x4xui8>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<2x3xf32>, %w: tensor<3x4xi8>) -> tensor<2x4xi32> {
+  // expected-error @+1 {{sums products of 8-bit integers in 'i32', and has an operand of 'f32'}}
+  %y = "graph.contract"(%x, %w) {equation = #graph.equation<"m k, k n -> m n">, sums = i32} : (tensor<2x3xf32>, tensor<3x4xi8>) -> tensor<2x4xi32>
+  return
+}
