@@ -13,13 +13,15 @@ Expected<Executor::Moving> Executor::prepareMoving(schedule::Flight flight) {
   auto call = transport.prepareTransfer(table, index, flight.microBatch);
   if (!call)
     return makeError("transfer '" + std::string(t.name) + "': " + call.error().message);
+  RankMemory::State *written = t.sends ? nullptr : stateAt(t.buffer);
   const BufferView &buffer = table.buffers()[t.buffer];
   auto slot = static_cast<uint64_t>(flight.microBatch) % buffer.slots;
   Staged *staged =
       stage(t.sends ? buffer.bytes : 0, t.sends ? 0 : buffer.bytes, /*inPlace=*/false);
   return Moving{index,   flight.microBatch,
                 *call,   address[t.buffer] + slot * buffer.slotStride,
-                t.sends, staged};
+                t.sends, staged,
+                0,       written};
 }
 
 Expected<void> Executor::prepareSchedule() {

@@ -291,6 +291,9 @@ Expected<void> Executor::runTasks(size_t first, size_t end) {
         i += skip->tasks;
       continue;
     }
+    if (!stopped)
+      for (const RankMemory::State *state : op.writes)
+        state->awaitCopy();
     if (stopped || !step(op))
       return tl::unexpected(failureOf(i));
     if (recording)
@@ -311,6 +314,8 @@ bool Executor::begin(const Moving &moving) noexcept {
       return false;
     place = (moving.sends ? staged->source : staged->target).data();
   }
+  if (moving.written)
+    moving.written->awaitCopy();
   ++inFlight;
   stopped = !transport.start(moving.call, moving.sends ? place : nullptr,
                              moving.sends ? nullptr : place);
