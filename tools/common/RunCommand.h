@@ -168,8 +168,20 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
       ->needs(file);
   command
       .add_option("--log", data.log,
-                  "Write a line of JSON per step: step, epoch, scalar outputs, seconds")
+                  "Write a line of JSON per step: step, epoch, scalar outputs, seconds, "
+                  "samples and tokens per second, memory")
       ->type_name("FILE.jsonl")
+      ->needs(file);
+  command
+      .add_option(
+          "--metrics", data.metrics,
+          "Tell the same over HTTP in Prometheus' text form, at this port of this "
+          "machine alone, or at ADDRESS:PORT")
+      ->type_name("PORT|ADDRESS:PORT")
+      ->check([](const std::string &where) {
+        auto parsed = runtime::parseAddress(where);
+        return parsed ? std::string() : parsed.error().message;
+      })
       ->needs(file);
   addCheckpointOptions(command, file, data);
 }

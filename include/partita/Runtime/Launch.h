@@ -50,7 +50,9 @@ struct DataOptions {
   std::optional<int64_t> batch; ///< what the entry must take
   uint64_t seed = 0;
   LastBatch last = LastBatch::Drop;
-  std::string log;       ///< a line of JSON per step; empty: none
+  std::string log; ///< a line of JSON per step; empty: none
+  /// Port, or address and port, at which metrics are told while it runs; empty: nowhere.
+  std::string metrics;
   int64_t saveEvery = 0; ///< steps between writing the states; 0: at the end only
   /// With these, `steps` and `epochs` are those of all runs on the folder together.
   CheckpointOptions checkpoints;
@@ -80,6 +82,10 @@ struct RunOptions {
   /// is the run's.
   std::function<Expected<void>(const RunRecord &)> finished = {};
 };
+
+/// "PORT", "ADDRESS:PORT" or "[ADDRESS]:PORT" as address and port; without an address
+/// that of this machine for itself alone. Names are no addresses.
+Expected<std::pair<std::string, std::string>> parseAddress(const std::string &text);
 
 /// Whether mpirun started this process; then its rank.
 std::optional<int> mpiRank();

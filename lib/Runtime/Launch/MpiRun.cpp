@@ -67,6 +67,8 @@ static void addDataArguments(const RunOptions &o, std::vector<std::string> &out)
     out.insert(out.end(), {"--epochs", std::to_string(*o.data.epochs)});
   if (!o.data.log.empty())
     out.insert(out.end(), {"--log", o.data.log});
+  if (!o.data.metrics.empty())
+    out.insert(out.end(), {"--metrics", o.data.metrics});
   if (o.data.saveEvery > 0)
     out.insert(out.end(), {"--save-every", std::to_string(o.data.saveEvery)});
   addCheckpointArguments(o.data.checkpoints, out);
