@@ -40,6 +40,9 @@ struct CheckpointOptions {
   std::string weightsFrom = {};
   bool stopsOnError = false; ///< a save that fails ends the run; the last one always does
   double grace = 25;         ///< seconds from a signal to the end
+  /// How often in a row a run that lost a rank is started again, without a new generation
+  /// in between.
+  int64_t restarts = 0;
 };
 
 /// Requests on the rows of a file, see docs/data.md.
@@ -96,12 +99,20 @@ using Print = std::function<void(std::string_view)>;
 /// Exit status of a process that a signal has stopped in order, less the signal.
 inline constexpr int signalStatus = 128;
 
+/// Exit status of a run that lost a rank: nothing is wrong with the command.
+inline constexpr int againStatus = 75;
+
 /// How a run came to its end.
 struct RunEnd {
-  /// The signal behind whose step the run stopped and saved; 0: everything was done.
+  /// The signal behind whose step the run stopped and saved; 0: everything was done,
+  /// unless a rank was lost.
   int signal = 0;
-  /// Why nothing could be saved; empty: the run saved.
+  /// Why nothing could be saved, or how a rank was lost; empty: neither.
   std::string problem = {};
+  /// The process of a rank, or its host, is gone or stands still.
+  bool isLost = false;
+
+  static RunEnd lost(std::string why) { return {0, std::move(why), true}; }
 };
 
 /// An error is one sentence. Prints a line per request with its seconds, or of steps on

@@ -204,9 +204,11 @@ Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind tran
   if (!session)
     return tl::unexpected(session.error());
   auto end = runLoaded(**session, options, print);
+  if (!end && (*session)->isHung())
+    end = RunEnd::lost(end.error().message);
   // Leaving MPI in order waits for ranks that may know of no error. The exit status of
   // the process ends them.
-  if (transport == TransportKind::Mpi && !end)
+  if (transport == TransportKind::Mpi && (!end || end->isLost))
     (void)session->release();
   return end;
 }
@@ -247,7 +249,9 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
     transport = mpiRank() ? "mpi" : "local";
   if (transport != "local" && transport != "mpi")
     return makeError("transport '" + transport + "' is unknown; expected local or mpi");
-  auto ok = transport == "local" ? runWatched(options, print) : runMpi(options, print);
+  auto ok = runAgain(options, print, [&] {
+    return transport == "local" ? runWatched(options, print) : runMpi(options, print);
+  });
   // Ranks and mpirun die of a pipe that nobody reads; this process ends as if it had
   // written the line itself, without a message that nobody asked for. Any other error is
   // told.
