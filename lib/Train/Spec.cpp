@@ -213,6 +213,11 @@ static Expected<void> readAccumulation(const JsonValue &value, Spec &spec) {
   return readCount(value).map([&](int64_t count) { spec.accumulation = count; });
 }
 
+static Expected<OnNan> readOnNan(const JsonValue &value) {
+  return isSecondOf("stop", "skip")(value).map(
+      [](bool skips) { return skips ? OnNan::Skip : OnNan::Stop; });
+}
+
 /// What is chosen must not change the step.
 static Expected<void> checkAccumulation(const JsonValue &root, const Spec &spec) {
   if (!spec.choosesAccumulation)
@@ -235,6 +240,9 @@ static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
     });
   };
   return readMember(value, "clip_norm", spec.clipNorm, readPositive)
+      .and_then(
+          [&] { return readMember(value, "gradient_norm", spec.gradientNorm, readFlag); })
+      .and_then([&] { return readMember(value, "on_nan", spec.onNan, readOnNan); })
       .and_then([&]() -> Expected<void> {
         auto given = value.at("accumulation");
         return given ? readAccumulation(*given, spec) : Expected<void>();
@@ -265,10 +273,10 @@ static Expected<Spec> readRoot(const JsonValue &root) {
     });
     return ok ? Expected<Spec>(spec) : tl::unexpected(ok.error());
   }
-  if (auto ok = root.allowOnly({"loss", "parameters", "optimizer", "schedule",
-                                "clip_norm", "accumulation", "gradients", "compute",
-                                "loss_scale", "seed", "batch_norm", "optimizer_parallel",
-                                "recompute", "comm_fusion"});
+  if (auto ok = root.allowOnly(
+          {"loss", "parameters", "optimizer", "schedule", "clip_norm", "gradient_norm",
+           "on_nan", "accumulation", "gradients", "compute", "loss_scale", "seed",
+           "batch_norm", "optimizer_parallel", "recompute", "comm_fusion"});
       !ok)
     return tl::unexpected(ok.error());
   for (const char *key : {"loss", "optimizer"})

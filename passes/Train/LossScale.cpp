@@ -23,30 +23,33 @@ Value StepBuilder::scaleOf(Formula &f, Value output) {
   return f.cast(scale, f.type(output));
 }
 
-/// Takes the scale of the loss out of the gradients. With a dynamic one: whether all of
-/// them are finite; x · 0 is NaN where x is not.
+/// Takes the scale of the loss out of the gradients. Where the step asks: whether all of
+/// them are finite, and the loss; x · 0 is NaN where x is not.
 Value StepBuilder::unscale(Formula &f) {
-  if (!spec.lossScale)
-    return nullptr;
-  double initial = spec.lossScale->initial;
+  const bool isAsked = power || spec.onNan != OnNan::GoOn;
+  double initial = spec.lossScale ? spec.lossScale->initial : 1;
   Value inverse =
       power ? inUpdate(f.map("pow(2, -x) / " + std::to_string(initial), power)) : Value();
   Value sum = nullptr;
   for (Parameter &p : parameters) {
-    p.gradient = inUpdateOf(
-        p, inverse ? f.mul(p.gradient, inUpdate(f.cast(inverse, f.type(p.gradient))))
-                   : f.mul(p.gradient, 1 / initial));
-    if (!power)
+    if (spec.lossScale)
+      p.gradient = inUpdateOf(
+          p, inverse ? f.mul(p.gradient, inUpdate(f.cast(inverse, f.type(p.gradient))))
+                     : f.mul(p.gradient, 1 / initial));
+    if (!isAsked)
       continue;
     Value zeros = inUpdateOf(p, f.map("x * 0", p.gradient));
     Value part = inUpdateOf(p, f.sum(zeros, f.dimsFrom(0, zeros), /*keep=*/false));
     sum = sum ? inUpdate(f.add(sum, part)) : part;
   }
-  return power ? inUpdate(f.equal(sum, 0)) : nullptr;
+  if (spec.onNan != OnNan::GoOn) {
+    Value part = inUpdate(f.map("x * 0", loss));
+    sum = inUpdate(f.add(sum, inUpdate(f.cast(part, f.type(sum)))));
+  }
+  return isAsked ? inUpdate(f.equal(sum, 0)) : nullptr;
 }
 
-/// A step with a gradient that is not finite changes nothing but the scale, which it
-/// halves; after `growEvery` others the scale doubles.
+/// A step with something that is not finite changes no state.
 void StepBuilder::keepUnlessFinite(Formula &f, Value isFinite,
                                    std::vector<Result> &results) {
   for (Result &result : results)
@@ -57,6 +60,10 @@ void StepBuilder::keepUnlessFinite(Formula &f, Value isFinite,
       if (auto parameter = main.getArgAttrOfType<StringAttr>(number, parameterAttr))
         result.value.getDefiningOp()->setAttr(parameterAttr, parameter);
     }
+}
+
+/// Such a step halves the scale; after `growEvery` others it doubles.
+void StepBuilder::updateScale(Formula &f, Value isFinite, std::vector<Result> &results) {
   Value age = addState(scaleAgeState, RankedTensorType::get({}, f.f32()));
   std::string every = std::to_string(spec.lossScale->growEvery);
   Value flag = inUpdate(f.cast(isFinite, f.f32()));

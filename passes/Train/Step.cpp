@@ -201,14 +201,20 @@ Expected<void> StepBuilder::update() {
   std::vector<Result> results{{"loss", loss}, {"learning_rate", updated->rate}};
   if (updated->norm)
     results.push_back({"gradient_norm", updated->norm});
+  const bool skips = power || spec.onNan == OnNan::Skip;
+  if (isFinite)
+    results.push_back({skips ? "skipped" : "not_finite",
+                       inUpdate(f.map("1 - x", inUpdate(f.cast(isFinite, f.f32()))))});
   for (auto [p, value] : llvm::zip_equal(parameters, updated->parameters))
     results.push_back({p.name, value, true});
   for (auto &[name, value] : updated->states)
     results.push_back({name, value, true});
   llvm::append_range(results, running);
   results.push_back({stepState, count, true});
-  if (isFinite)
+  if (skips)
     keepUnlessFinite(f, isFinite, results);
+  if (power)
+    updateScale(f, isFinite, results);
   finish(results);
   updateEarly(main.front());
   return {};

@@ -59,6 +59,7 @@ private:
   mlir::Value unscale(graph::Formula &f);
   void keepUnlessFinite(graph::Formula &f, mlir::Value isFinite,
                         std::vector<Result> &results);
+  void updateScale(graph::Formula &f, mlir::Value isFinite, std::vector<Result> &results);
 
   mlir::Value inUpdate(mlir::Value value);
   /// Likewise, and belongs to the parameter (markParameter).

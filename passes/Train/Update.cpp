@@ -107,10 +107,10 @@ static Value squares(Formula &f, Value x) {
   return f.sum(f.mul(x, x), f.dimsFrom(0, x), /*keep=*/false);
 }
 
-/// Scales all gradients so that their common norm is at most `most` (Pascanu et al.,
-/// 2013; the small number is PyTorch's).
+/// The common norm of all gradients. If there is a greatest one, they are scaled to it
+/// (Pascanu et al., 2013; the small number is PyTorch's).
 static Value clip(Formula &f, Marker &marker, std::vector<Parameter> &parameters,
-                  double most) {
+                  std::optional<double> most) {
   Value total = nullptr;
   for (Parameter &p : parameters) {
     marker.begin(p);
@@ -120,7 +120,9 @@ static Value clip(Formula &f, Marker &marker, std::vector<Parameter> &parameters
     total = total ? f.add(total, part) : part;
   }
   Value norm = f.sqrt(total);
-  Value scale = f.map("min(1, " + std::to_string(most) + " / (x + 0.000001))", norm);
+  if (!most)
+    return norm;
+  Value scale = f.map("min(1, " + std::to_string(*most) + " / (x + 0.000001))", norm);
   for (Parameter &p : parameters) {
     Value narrow = f.cast(scale, f.type(p.gradient));
     marker.begin(p);
@@ -157,8 +159,8 @@ Expected<Updated> train::buildUpdate(Block &block, const Spec &spec, Value step,
   Formula f(builder, builder.getUnknownLoc());
   std::vector<Parameter> parameters = given;
   Updated updated;
-  if (spec.clipNorm)
-    updated.norm = clip(f, marker, parameters, *spec.clipNorm);
+  if (spec.clipNorm || spec.gradientNorm)
+    updated.norm = clip(f, marker, parameters, spec.clipNorm);
 
   UpdateRule rule = updateRule(spec.optimizer);
   Type wide = builder.getF64Type();

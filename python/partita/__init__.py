@@ -240,9 +240,9 @@ class Session:
         self._check(_lib().partita_load_states(self._handle, os.fsencode(path)))
 
     def save_checkpoint(self, folder, step, keep=3, wait=False):
-        """Writes the generation `folder`/step-`step` of all states. Returns when they are
-        copied, and writes them while requests run, or with `wait` when they are on the
-        disk. The newest `keep` generations stay. An error of the save before is raised."""
+        """Writes the generation `folder`/step-`step` of all states, as they are now. They
+        are copied and written while requests run; with `wait` it returns when they are on
+        the disk. The newest `keep` generations stay. An error of the save before is raised."""
         if self._handle is None:
             raise PartitaError("the session is closed")
         self._check(_lib().partita_save_checkpoint(self._handle, os.fsencode(folder), step,

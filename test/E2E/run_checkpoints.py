@@ -252,6 +252,67 @@ def kill_rank(pid, draw):
             pass
 
 
+def kill_below(process):
+    """Kills a rank, or all of them, once there is one: a process that has threads."""
+    end = time.time() + 30
+    while time.time() < end and process.poll() is None:
+        for pid in descendants(process.pid):
+            try:
+                with open(f"/proc/{pid}/comm") as file:
+                    name = file.read()
+                if name.startswith("partita") and len(os.listdir(f"/proc/{pid}/task")) > 1:
+                    os.kill(pid, signal.SIGKILL)
+                    return
+            except OSError:
+                continue
+        time.sleep(0.01)
+
+
+def check_restarts(work, reference):
+    """A run that loses a rank goes on by itself; one that cannot ends with 75, an error with
+    1."""
+    lost = (r"^lost at \d{4}-\d\d-\d\dT[\d:]+Z: rank \d.*: the process was killed by signal 9 "
+            r"\(Killed\).*; [\d.]+ s behind the last start, of which [\d.]+ s are lost since "
+            r"step \d+ was saved; starts again in 1 s, 1 of 2$")
+    for transport in ("local", "mpi"):
+        place = work.place(f"restarts-{transport}")
+        words = ["--steps", "1000000000", "--save-every", "5", "--transport", transport,
+                 "--restarts", "2"]
+        process = work.start("zero3", place, *words)
+        await_steps(process, place, 20)
+        for _ in range(2):
+            saved = steps_of(place)[-1]
+            kill_below(process)
+            end = time.time() + 60
+            while steps_of(place)[-1] <= saved + 20 and time.time() < end:
+                time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        text = ends_with(process, 143)
+        if len(re.findall(lost, text, re.MULTILINE)) != 2:
+            raise RuntimeError(f"two losses are told as {text}")
+        made = min(len(losses(place)), len(reference))
+        if losses(place)[:made] != reference[:made]:
+            raise RuntimeError(f"{transport}: losses are not those of a run that lost nothing")
+    # Nothing new is saved in between: the limit.
+    place = work.place("restarts-none")
+    process = work.start("zero3", place, "--steps", "1000000000", "--restarts", "1")
+    for _ in range(2):
+        await_steps(process, place, 3)
+        kill_below(process)
+        os.remove(f"{place}/log.jsonl")
+    text = ends_with(process, 75)
+    says(r"^lost at .* are lost since the begin, as nothing is saved; starts again in 1 s, 1 of "
+         "1$", text)
+    says(r"^error: rank \d.*signal 9 \(Killed\); started again 1 time without a new generation "
+         r"\(--restarts\)$", text)
+    # An error is none that another start would mend.
+    text = work.run("zero3", work.place("restarts-error"), "--data", "nothing.npz", "--restarts",
+                    "9", status=1)
+    if "lost at" in text:
+        raise RuntimeError(text)
+    print("losses of ranks: told, and gone on from the newest generation", flush=True)
+
+
 def await_steps(process, place, count):
     """Until so many steps are in the log."""
     end = time.time() + 60
@@ -660,6 +721,7 @@ def main():
                                            kind=lambda case: case[1]):
             check_kills(work, plan, transport, draw, kills, reference[plan])
         check_signals(work, reference["zero3"])
+        check_restarts(work, reference["zero3"])
         check_disks(work)
         check_fits(work, reference["dp"])
         check_words(work)

@@ -93,7 +93,8 @@ class Bundle:
             log = [json.loads(line) for line in file]
         if [it["step"] for it in log] != list(range(1, len(log) + 1)):
             raise RuntimeError(f"steps of the log are {[it['step'] for it in log]}")
-        if set(log[0]) != {"step", "epoch", "loss", "seconds"}:
+        if set(log[0]) != {"step", "epoch", "loss", "seconds", "samples_per_second",
+                           "memory"}:
             raise RuntimeError(f"a line of the log is {log[0]}")
         return ([it["loss"] for it in log],
                 read_states(f"{self.work}/{states}/state.safetensors")[0], out)

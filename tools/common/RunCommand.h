@@ -75,6 +75,13 @@ inline void addResumeOptions(CLI::App &command, CLI::Option *folder,
       ->check(CLI::IsMember({"seed", "data", "batch", "optimizer", "schedule"}))
       ->allow_extra_args(false)
       ->needs(folder);
+  command
+      .add_option("--restarts", options.restarts,
+                  "Where a rank is lost, start again from the newest generation, at most "
+                  "so often in a row without a new one")
+      ->check(CLI::Range(int64_t(0), int64_t(1) << 31, "COUNT"))
+      ->capture_default_str()
+      ->needs(folder);
   std::map<std::string, bool> ends = {{"continue", false}, {"stop", true}};
   command
       .add_option("--on-save-error", options.stopsOnError,
@@ -168,8 +175,20 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
       ->needs(file);
   command
       .add_option("--log", data.log,
-                  "Write a line of JSON per step: step, epoch, scalar outputs, seconds")
+                  "Write a line of JSON per step: step, epoch, scalar outputs, seconds, "
+                  "samples and tokens per second, memory")
       ->type_name("FILE.jsonl")
+      ->needs(file);
+  command
+      .add_option(
+          "--metrics", data.metrics,
+          "Tell the same over HTTP in Prometheus' text form, at this port of this "
+          "machine alone, or at ADDRESS:PORT")
+      ->type_name("PORT|ADDRESS:PORT")
+      ->check([](const std::string &where) {
+        auto parsed = runtime::parseAddress(where);
+        return parsed ? std::string() : parsed.error().message;
+      })
       ->needs(file);
   addCheckpointOptions(command, file, data);
 }
@@ -297,6 +316,8 @@ inline int runCommand(RunCommandLine &line, std::vector<std::string> words = {})
   auto end = runtime::runBundle(options, print);
   if (!end)
     return fail(end.error().message);
+  if (end->isLost)
+    return fail(end->problem, runtime::againStatus);
   if (end->signal == 0)
     return 0;
   const int status = runtime::signalStatus + end->signal;

@@ -1,9 +1,9 @@
 //===- Status.h - How every command ends -----------------------*- C++ -*-===//
 //
 // Exit status 0: everything was done and written; 1: an error; 2: the command line is
-// wrong; 128 and a signal: a run that the signal stopped behind a step
-// (docs/checkpoints.md). Errors are one line on standard error that begins with "error:
-// ".
+// wrong; 75: a run that lost a rank, which may do better when it is started again; 128
+// and a signal: a run that the signal stopped behind a step (docs/checkpoints.md). Errors
+// are one line on standard error that begins with "error: ".
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_TOOLS_COMMON_STATUS_H

@@ -89,10 +89,11 @@ public:
   /// Bytes of the buffers of this process.
   uint64_t bufferBytes() const;
 
-  /// Copies the states, and begins to write them. First waits for the save before this
-  /// one. `head` (of the root) has step, cursor, run and changes. `log`: a file that is
-  /// synced before the generation has its name; −1: none. Where the save cannot begin,
-  /// that is a failure (see takeFailure), no error.
+  /// Begins to copy the states, as the last request left them, and to write the copy.
+  /// Requests may follow at once: what writes a state waits for its copy. First waits for
+  /// the save before this one. `head` (of the root) has step, cursor, run and changes.
+  /// `log`: a file that is synced before the generation has its name; −1: none. Where the
+  /// save cannot begin, that is a failure (see takeFailure), no error.
   Expected<void> save(Manifest head, int log);
   /// Whether a save is under way, for all processes alike.
   bool isSaving() const;
@@ -106,7 +107,8 @@ public:
   std::optional<std::string> takeFailure();
   /// The step of the newest generation that this saver has published; −1: none.
   int64_t savedStep() const;
-  /// Generations so far, and seconds that the caller waited for them.
+  /// Generations so far, and seconds that the caller, and then the rank of this process
+  /// that waited most, waited for them.
   struct Cost {
     int64_t saves = 0;
     double seconds = 0, mostSeconds = 0;

@@ -12,6 +12,7 @@
 #include "partita/Base/Stop.h"
 #include "partita/Runtime/Device.h"
 #include "partita/Runtime/Engine.h"
+#include "partita/Runtime/StateCopies.h"
 #include "partita/Runtime/Transport.h"
 
 #include <array>
@@ -153,7 +154,15 @@ public:
   struct State {
     std::string is; ///< type, layout, bytes
     Memory block;
-    int64_t base = 0; ///< of one that rolls: the row at which it begins
+    int64_t base = 0;                  ///< of one that rolls: the row at which it begins
+    uint32_t firstWriter = UINT32_MAX; ///< the first task of any table that writes it
+    /// The last one. Nobody writes the state before it is made.
+    std::shared_ptr<StateCopy> copy = nullptr;
+
+    void awaitCopy() const {
+      if (copy)
+        copy->await();
+    }
   };
   /// A state on this device, zero-filled when it is first asked for. An error if another
   /// table has a state of this name that is not the same. It stays where it is.
@@ -229,6 +238,14 @@ public:
   Expected<void> fillLocal(size_t tensor, uint32_t slot,
                            const std::function<Expected<void>(std::byte *)> &fill);
 
+  /// Whether another thread may read a state while requests run: where it stays in the
+  /// memory of this process.
+  bool isReadableMeanwhile(size_t tensor) const;
+  /// Adds a copy of such a state, as the last request left it. `make` gets each slot and
+  /// its local bytes, with padding.
+  void copyMeanwhile(size_t tensor, StateCopies &copies,
+                     std::function<void(uint32_t, const std::byte *)> make);
+
   /// Follows the rank's schedule. Allocates nothing but what engines and the transport's
   /// library take for themselves. An error names the rank and the node; `aborted()` tells
   /// whether only another rank's failure ended the run.
@@ -263,6 +280,9 @@ private:
   };
   Expected<void> allocate();
   Expected<void> placeStates();
+  RankMemory::State *stateAt(int64_t buffer) const;
+  void findWrites(Op &op, const TaskView &task);
+  void awaitCopy(size_t tensor);
   void prepareRolling();
   struct Rolling;
   bool moveToFront(Rolling &it) noexcept;
@@ -346,11 +366,12 @@ private:
       packedWeights;
   Memory scratch; ///< of the calls that take more than was planned
   std::vector<Op *> wantScratch;
-  uint64_t moreScratch = 0;         ///< bytes of the largest
-  std::vector<std::byte *> address; ///< per buffer
-  std::vector<Weight> owned;        ///< by offset
-  std::vector<int> weightOf;        ///< per buffer: of `owned`, or -1
-  std::vector<SliceCopy> slices;    ///< per tensor
+  uint64_t moreScratch = 0;                 ///< bytes of the largest
+  std::vector<std::byte *> address;         ///< per buffer
+  std::vector<RankMemory::State *> stateOf; ///< per buffer; null: it lies in none
+  std::vector<Weight> owned;                ///< by offset
+  std::vector<int> weightOf;                ///< per buffer: of `owned`, or -1
+  std::vector<SliceCopy> slices;            ///< per tensor
   std::vector<bool> ownsTensor;
   std::map<const engine::Call *, std::unique_ptr<engine::Call::Frame>> frames;
   int64_t meshPlace = 0;

@@ -40,6 +40,9 @@ struct CheckpointOptions {
   std::string weightsFrom = {};
   bool stopsOnError = false; ///< a save that fails ends the run; the last one always does
   double grace = 25;         ///< seconds from a signal to the end
+  /// How often in a row a run that lost a rank is started again, without a new generation
+  /// in between.
+  int64_t restarts = 0;
 };
 
 /// Requests on the rows of a file, see docs/data.md.
@@ -50,7 +53,9 @@ struct DataOptions {
   std::optional<int64_t> batch; ///< what the entry must take
   uint64_t seed = 0;
   LastBatch last = LastBatch::Drop;
-  std::string log;       ///< a line of JSON per step; empty: none
+  std::string log; ///< a line of JSON per step; empty: none
+  /// Port, or address and port, at which metrics are told while it runs; empty: nowhere.
+  std::string metrics;
   int64_t saveEvery = 0; ///< steps between writing the states; 0: at the end only
   /// With these, `steps` and `epochs` are those of all runs on the folder together.
   CheckpointOptions checkpoints;
@@ -81,6 +86,10 @@ struct RunOptions {
   std::function<Expected<void>(const RunRecord &)> finished = {};
 };
 
+/// "PORT", "ADDRESS:PORT" or "[ADDRESS]:PORT" as address and port; without an address
+/// that of this machine for itself alone. Names are no addresses.
+Expected<std::pair<std::string, std::string>> parseAddress(const std::string &text);
+
 /// Whether mpirun started this process; then its rank.
 std::optional<int> mpiRank();
 
@@ -90,12 +99,20 @@ using Print = std::function<void(std::string_view)>;
 /// Exit status of a process that a signal has stopped in order, less the signal.
 inline constexpr int signalStatus = 128;
 
+/// Exit status of a run that lost a rank: nothing is wrong with the command.
+inline constexpr int againStatus = 75;
+
 /// How a run came to its end.
 struct RunEnd {
-  /// The signal behind whose step the run stopped and saved; 0: everything was done.
+  /// The signal behind whose step the run stopped and saved; 0: everything was done,
+  /// unless a rank was lost.
   int signal = 0;
-  /// Why nothing could be saved; empty: the run saved.
+  /// Why nothing could be saved, or how a rank was lost; empty: neither.
   std::string problem = {};
+  /// The process of a rank, or its host, is gone or stands still.
+  bool isLost = false;
+
+  static RunEnd lost(std::string why) { return {0, std::move(why), true}; }
 };
 
 /// An error is one sentence. Prints a line per request with its seconds, or of steps on

@@ -130,11 +130,16 @@ public:
   /// localShape.
   using StateVisit = std::function<Expected<void>(int rank, size_t state, uint32_t slot,
                                                   std::byte *local)>;
-  /// All states of the ranks of this process, each on the thread of its rank. An error
-  /// ends the session.
-  Expected<void> visitStates(const StateVisit &visit);
-  /// Visits likewise; `visit` may set elements.
+  /// All states of the ranks of this process, each on the thread of its rank; `visit` may
+  /// set elements. An error ends the session.
   Expected<void> fillStates(const StateVisit &visit);
+  using StateReader =
+      std::function<void(int rank, size_t state, uint32_t slot, const std::byte *local)>;
+  /// Begins copies of all states of the ranks of this process as the last request left
+  /// them: `read` gets each slot of each state once, in the thread that makes the copies,
+  /// or in that of a rank that is about to write the state. States of which one moves, or
+  /// lies in the memory of a device, are read before this returns.
+  Expected<std::shared_ptr<const StateCopies>> copyStates(StateReader read);
   /// Hash of what states begin as: equal for bundles of one model, whatever the plan.
   Expected<Hash128> hashOfOrigins() const;
 
@@ -154,6 +159,8 @@ public:
   /// job make this call, and the root gets the ranks.
   Expected<RunProfile> profile();
 
+  /// Whether the session ended as a rank made no progress.
+  bool isHung() const;
   /// Ends the whole job after an error elsewhere in this process (MPI), where the other
   /// processes would otherwise wait.
   void abort();

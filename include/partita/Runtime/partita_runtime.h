@@ -132,7 +132,7 @@ PARTITA_API int partita_save_states(partita_session *session, const char *path);
 PARTITA_API int partita_load_states(partita_session *session, const char *path);
 
 /* Generation FOLDER/step-STEP of all states, each rank's parts by its process
- * (docs/checkpoints.md). Returns when the states are copied; they are written while
+ * (docs/checkpoints.md). Begins to copy the states, which are copied and written while
  * requests run, and the newest `keep` generations stay. Waits for the save before; with
  * several processes it goes on within these calls alone. 0, or 1 if this save could not
  * begin, or the one before has failed. */

@@ -109,6 +109,10 @@ struct LossScale {
 
 enum class Compute : uint8_t { F32, BF16, F16 };
 
+/// A step whose loss or gradients are not finite is one like any other; says so; or says
+/// so and changes no state.
+enum class OnNan : uint8_t { GoOn, Stop, Skip };
+
 struct Spec {
   /// The training step of this number that the model's file has, which is then all that
   /// there is to say.
@@ -120,6 +124,8 @@ struct Spec {
   Optimizer optimizer;
   Schedule schedule;
   std::optional<double> clipNorm;
+  bool gradientNorm = false; ///< it is an output without clipping too
+  OnNan onNan = OnNan::GoOn;
   /// Micro-batches of a step. Where they are chosen for it, `accumulation` is 1 until
   /// they are, and the step is the same whatever is chosen.
   int64_t accumulation = 1;

@@ -104,6 +104,38 @@ int64_t task::elementBits(DType type, double value) {
   }
 }
 
+size_t partita::resultOperand(TaskKind kind) {
+  switch (kind) {
+  case TaskKind::MatMul:
+    return task::MatMulC;
+  case TaskKind::Conv:
+  case TaskKind::ConvTranspose:
+    return task::ConvDst;
+  case TaskKind::ConvBackwardFilter:
+    return task::BackwardFilter;
+  case TaskKind::Mask:
+  case TaskKind::Fill:
+    return 0;
+  default:
+    return 1;
+  }
+}
+
+std::pair<size_t, size_t> task::writtenOperands(const Params &params,
+                                                size_t numOperands) {
+  TaskKind kind = kindOf(params);
+  if (auto *kernel = std::get_if<Kernel>(&params))
+    return {kernel->inputs, numOperands};
+  if (numOperands == 0 || kind == TaskKind::Wait || kind == TaskKind::Repeat ||
+      kind == TaskKind::Skip)
+    return {0, 0};
+  // The sources of all items but the first are between the targets.
+  if (size_t items = numItems(params); items > 1)
+    return {1, 2 * items};
+  size_t result = std::min(resultOperand(kind), numOperands - 1);
+  return {result, result + 1};
+}
+
 bool task::isBinary(int64_t postKind) { return postKind >= PARTITA_POST_BINARY_ADD; }
 
 using Builder = flatbuffers::FlatBufferBuilder;

@@ -436,8 +436,12 @@ private:
     if (!own)
       return damaged(where + ": " + own.error().message);
     bool isKernel = what.kind() == TaskKind::Kernel;
-    if (isKernel && std::get<task::Kernel>(what.params).kernel >= table.kernels.size())
-      return damaged(where + ": no such kernel");
+    if (auto *kernel = std::get_if<task::Kernel>(&what.params)) {
+      if (kernel->inputs > what.numOperands)
+        return damaged(where + ": it has fewer operands than inputs");
+      if (kernel->kernel >= table.kernels.size())
+        return damaged(where + ": no such kernel");
+    }
     needs.list = std::move(*own);
     // Those of the call that is waited for, source and target of each of its items.
     if (what.kind() == TaskKind::Wait && what.numOperands % 2 == 0 &&

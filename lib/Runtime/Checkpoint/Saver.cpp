@@ -17,6 +17,12 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+/// A piece on its way from a rank's memory to the rank's buffer.
+struct Copy {
+  SliceCopy slice;
+  uint64_t begin; ///< in the buffer
+};
+
 /// Pieces that the ranks of this process write, and buffers for them. A thread that is
 /// stuck keeps it.
 struct Snapshot {
@@ -27,13 +33,18 @@ struct Snapshot {
     uint64_t bytes = 0;
   };
   std::map<int, Rank> ranks; ///< of this process
+  /// By rank, state and slot.
+  std::map<std::tuple<int, size_t, uint32_t>, std::vector<Copy>> copies;
   std::atomic<uint64_t> written{0};
-};
 
-/// A piece on its way from a rank's memory to the rank's buffer.
-struct Copy {
-  SliceCopy slice;
-  uint64_t begin; ///< in the buffer
+  void take(int rank, size_t state, uint32_t slot, const std::byte *local) const {
+    auto list = copies.find({rank, state, slot});
+    if (list == copies.end())
+      return;
+    std::byte *buffer = ranks.at(rank).buffer.get();
+    for (const Copy &it : list->second)
+      it.slice.toGlobal(local, buffer + it.begin);
+  }
 };
 
 } // namespace
@@ -42,18 +53,17 @@ struct CheckpointSaver::State {
   /// Phase of the save under way. Publish: the root gives the generation its name.
   enum class Phase : uint8_t { None, Parts, Publish };
 
-  State(Session &session, const CheckpointFolder &folder, const Options &options,
-        Worker worker)
+  State(Session &session, const CheckpointFolder &folder, const Options &options)
       : session(session), place(folder), folder(folder.path()), number(folder.number()),
         options(options),
-        isAlone(session.ranks().size() == static_cast<size_t>(session.numRanks())),
-        worker(std::move(worker)) {}
+        isAlone(session.ranks().size() == static_cast<size_t>(session.numRanks())) {}
 
   Expected<void> prepare();
   Expected<void> begin(Manifest head, int log);
   Expected<void> exchange(std::span<int64_t> votes);
   Expected<void> advance(int64_t failedFrom);
   Expected<void> finish();
+  void count();
   using Job = std::function<Expected<void>()>;
   Job partsJob();
   Job publishJob();
@@ -70,8 +80,7 @@ struct CheckpointSaver::State {
   Options options;
   bool isAlone; ///< one process has all ranks
   std::shared_ptr<Snapshot> snapshot = std::make_shared<Snapshot>();
-  /// By rank, state and slot.
-  std::map<std::tuple<int, size_t, uint32_t>, std::vector<Copy>> copies;
+  std::shared_ptr<const StateCopies> copies; ///< of the save under way
   Worker worker;
 
   Phase phase = Phase::None;
@@ -84,6 +93,7 @@ struct CheckpointSaver::State {
   std::optional<std::string> failure;
   int64_t saved = -1;
   Cost cost;
+  double waited = 0; ///< seconds of the caller in the last call of `save`
   uint64_t seenBytes = 0;
   Clock::time_point seen = Clock::now();
 };
@@ -103,7 +113,8 @@ Expected<void> CheckpointSaver::State::prepare() {
       end = begin + bytesOf(piece, snapshot->states);
       SliceCopy slice(piece.fromLocal, extentsOf(piece.runs), piece.localShape,
                       byteWidth(snapshot->states[piece.state].type));
-      copies[{rank, piece.state, piece.slot}].push_back({std::move(slice), begin});
+      snapshot->copies[{rank, piece.state, piece.slot}].push_back(
+          {std::move(slice), begin});
     }
     // Space::State is filled at once, so that the first save does not wait for pages.
     auto buffer = cpuDevice().allocate(Space::State, end);
@@ -135,18 +146,14 @@ Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile) {
     failure = *agreed;
     return {};
   }
-  auto copy = [&](int rank, size_t state, uint32_t slot,
-                  std::byte *local) -> Expected<void> {
-    auto list = copies.find({rank, state, slot});
-    if (list == copies.end())
-      return {};
-    std::byte *buffer = snapshot->ranks.at(rank).buffer.get();
-    for (const Copy &it : list->second)
-      it.slice.toGlobal(local, buffer + it.begin);
-    return {};
-  };
-  if (auto ok = session.visitStates(copy); !ok)
-    return ok;
+  auto begun =
+      session.copyStates([snapshot = snapshot](int rank, size_t state, uint32_t slot,
+                                               const std::byte *local) {
+        snapshot->take(rank, state, slot, local);
+      });
+  if (!begun)
+    return tl::unexpected(begun.error());
+  copies = std::move(*begun);
   hasJob = true;
   seen = Clock::now();
   if (!isAlone) {
@@ -164,8 +171,10 @@ Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile) {
 }
 
 CheckpointSaver::State::Job CheckpointSaver::State::partsJob() {
-  return [snapshot = snapshot, at = Aside::nameOf(path(), number), step = head.step,
-          incarnation = incarnation()]() -> Expected<void> {
+  return [snapshot = snapshot, copies = copies, at = Aside::nameOf(path(), number),
+          step = head.step, incarnation = incarnation()]() -> Expected<void> {
+    copies->make();
+    Worker::stepBack();
     for (const auto &[rank, own] : snapshot->ranks) {
       auto part = static_cast<size_t>(rank);
       auto ok = writePart(at, part, incarnation, step, snapshot->states,
@@ -184,6 +193,7 @@ CheckpointSaver::State::Job CheckpointSaver::State::publishJob() {
   return [manifest = std::move(manifest), snapshot = snapshot, folder = folder, log = log,
           keep = options.keep,
           aside = std::make_shared<Aside>(std::move(aside))]() mutable -> Expected<void> {
+    Worker::stepBack();
     describe(manifest, snapshot->states, snapshot->pieces);
     if (log >= 0 && ::fdatasync(log) != 0)
       return makeError(std::string("cannot write the log: ") + std::strerror(errno));
@@ -236,12 +246,14 @@ Expected<void> CheckpointSaver::State::advance(int64_t failedFrom) {
     failure = *text;
     phase = Phase::None;
     aside = Aside(); // what is there of it goes
+    count();
     return {};
   }
   if (phase == Phase::Publish) {
     phase = Phase::None;
     saved = head.step;
     ++cost.saves;
+    count();
     return {};
   }
   phase = Phase::Publish;
@@ -251,6 +263,14 @@ Expected<void> CheckpointSaver::State::advance(int64_t failedFrom) {
   seen = Clock::now();
   worker.give(publishJob());
   return {};
+}
+
+/// Adds what requests have waited for a save that is over.
+void CheckpointSaver::State::count() {
+  double seconds = waited + (copies ? copies->waited() : 0);
+  copies = nullptr, waited = 0;
+  cost.seconds += seconds;
+  cost.mostSeconds = std::max(cost.mostSeconds, seconds);
 }
 
 Expected<void> CheckpointSaver::State::finish() {
@@ -274,16 +294,9 @@ CheckpointSaver::~CheckpointSaver() = default;
 Expected<std::unique_ptr<CheckpointSaver>>
 CheckpointSaver::create(Session &session, const CheckpointFolder &folder,
                         const Options &options) {
-  auto worker = Worker::start();
-  std::unique_ptr<State> state;
-  std::string problem;
-  if (!worker) {
-    problem = worker.error().message;
-  } else {
-    state = std::make_unique<State>(session, folder, options, std::move(*worker));
-    if (auto ok = state->prepare(); !ok)
-      problem = ok.error().message;
-  }
+  auto state = std::make_unique<State>(session, folder, options);
+  auto ok = state->prepare();
+  std::string problem = ok ? std::string() : ok.error().message;
   auto agreed = agreeOnText(session, std::move(problem));
   if (!agreed)
     return tl::unexpected(agreed.error());
@@ -304,9 +317,9 @@ Expected<void> CheckpointSaver::save(Manifest head, int log) {
   auto ok = state->finish();
   if (ok)
     ok = state->begin(std::move(head), log);
-  double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  state->cost.seconds += seconds;
-  state->cost.mostSeconds = std::max(state->cost.mostSeconds, seconds);
+  state->waited = std::chrono::duration<double>(Clock::now() - start).count();
+  if (ok && !isSaving()) // it could not begin
+    state->count();
   return ok;
 }
 

@@ -145,6 +145,7 @@ Expected<void> Executor::setInput(size_t tensor, const std::byte *global) {
   bool isDirect = device.isHost() && !rolls;
   if (rolls)
     edge.resize(std::max<size_t>(edge.size(), localBytes(tensor)));
+  awaitCopy(tensor);
   for (uint32_t s = 0; s < slots.count; ++s) {
     std::byte *place = placeOf(tensor, s);
     slices[tensor].toLocal(global + s * slots.bytes, isDirect ? place : edge.data());
@@ -219,6 +220,7 @@ Executor::fillLocal(size_t tensor, uint32_t slot,
                     const std::function<Expected<void>(std::byte *)> &fill) {
   if (localBytes(tensor) == 0)
     return {};
+  awaitCopy(tensor);
   std::byte *place = placeOf(tensor, slot);
   bool rolls = program->table().tensor(tensor).roll.has_value();
   if (device.isHost() && !rolls)
@@ -291,6 +293,7 @@ Expected<void> Executor::prepareOp(Op &op) {
   op.addresses.reserve(task.operands.size());
   for (int32_t buffer : task.operands)
     op.addresses.push_back(buffer < 0 ? nullptr : address[static_cast<size_t>(buffer)]);
+  findWrites(op, task);
   if (auto ok = prepareValues(op, task); !ok)
     return ok;
   if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
@@ -465,7 +468,7 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
     moreScratch = std::max(moreScratch, sizes.scratch);
   }
   EngineWork work;
-  work.result = engine::Call::resultOperand(kind);
+  work.result = resultOperand(kind);
   work.bytes.reserve(task.operands.size());
   for (int32_t used : task.operands)
     work.bytes.push_back(

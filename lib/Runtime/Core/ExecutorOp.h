@@ -96,6 +96,7 @@ struct Executor::Op {
                NoWork, FlightWork, AwaitWork, ListWork>
       work;
   Staged *staged = nullptr; ///< of a collective
+  std::vector<RankMemory::State *> writes = {};
 
   /// The task's operand that an address is of. A copy in place has the address of its
   /// first operand twice.
@@ -111,7 +112,8 @@ struct Executor::Moving {
   int call;
   void *places[2]; ///< source, target; null: none of this rank's
   Staged *staged = nullptr;
-  uint64_t received = 0; ///< as of an op
+  uint64_t received = 0;                      ///< as of an op
+  const RankMemory::State *written = nullptr; ///< a state that it fills
 };
 
 /// A prepared entry of the schedule.

@@ -56,7 +56,7 @@ RankMemory::state(const TaskTable &table, const TensorView &tensor, Device &devi
 Expected<void> Executor::placeStates() {
   const TaskTable &table = program->table();
   auto buffers = table.buffers();
-  std::map<uint64_t, std::byte *> places; // by offset in the region
+  std::map<uint64_t, RankMemory::State *> places; // by offset in the region
   for (size_t i = 0; i < table.numTensors(); ++i) {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::State)
@@ -67,14 +67,16 @@ Expected<void> Executor::placeStates() {
     if (t.roll)
       rolling.push_back({i, *state, table.rowsOf(t)});
     if (const BufferView &own = buffers[t.buffer]; own.end() != own.offset)
-      places[own.offset] = (*state)->block.get();
+      places[own.offset] = *state;
   }
   // The table's reader has seen that each lies in a state.
+  stateOf.resize(buffers.size());
   for (size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].space != Space::State || buffers[b].end() == buffers[b].offset)
       continue;
     auto state = std::prev(places.upper_bound(buffers[b].offset));
-    address[b] = state->second + (buffers[b].offset - state->first);
+    address[b] = state->second->block.get() + (buffers[b].offset - state->first);
+    stateOf[b] = state->second;
   }
   return {};
 }
@@ -87,6 +89,7 @@ Expected<void> Executor::resetStates() {
       continue;
     const BufferView &buffer = table.buffers()[t.buffer];
     auto bytes = static_cast<int64_t>(buffer.end() - buffer.offset);
+    awaitCopy(i);
     RowsWork zeros{.outer = 1, .to = bytes, .targetSkip = bytes};
     if (!device.rows(*work, zeros, nullptr, placeOf(i, 0)) || !device.finish(*work))
       return tl::unexpected(deviceFailure());

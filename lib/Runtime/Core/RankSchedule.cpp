@@ -13,10 +13,12 @@ Expected<Executor::Moving> Executor::prepareMoving(schedule::Flight flight) {
   auto call = transport.prepareTransfer(table, index, flight.microBatch);
   if (!call)
     return makeError("transfer '" + std::string(t.name) + "': " + call.error().message);
+  RankMemory::State *written = t.sends ? nullptr : stateAt(t.buffer);
   const BufferView &buffer = table.buffers()[t.buffer];
   auto slot = static_cast<uint64_t>(flight.microBatch) % buffer.slots;
   std::byte *place = address[t.buffer] + slot * buffer.slotStride;
   Moving moving{index, flight.microBatch, *call, {}};
+  moving.written = written;
   moving.places[t.sends ? 0 : 1] = place;
   const uint64_t bytes[] = {buffer.bytes, buffer.bytes};
   moving.staged = stage(moving.places, bytes);

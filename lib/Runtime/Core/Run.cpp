@@ -286,6 +286,9 @@ Expected<void> Executor::runTasks(size_t first, size_t end) {
         i += skip->tasks;
       continue;
     }
+    if (!stopped)
+      for (const RankMemory::State *state : op.writes)
+        state->awaitCopy();
     if (stopped || !step(op))
       return tl::unexpected(failureOf(i));
     if (recording)
@@ -303,6 +306,8 @@ bool Executor::begin(const Moving &moving) noexcept {
   Staged *staged = moving.staged;
   if (staged && !toHost(*staged, moving.places))
     return false;
+  if (moving.written)
+    moving.written->awaitCopy();
   ++inFlight;
   stopped = !transport.start(moving.call, staged ? staged->places.data() : moving.places);
   return !stopped;

@@ -62,7 +62,7 @@ struct Session::State {
     ReadState,
     WriteState,
     ResetStates,
-    VisitStates,
+    ReadStates,
     FillStates,
     Agree,
     Profile
@@ -80,8 +80,9 @@ struct Session::State {
   size_t stateIndex = 0; ///< of the jobs with one state
   std::byte *stateTo = nullptr;
   const std::byte *stateFrom = nullptr;
-  const StateVisit *visit = nullptr; ///< of the jobs with all states
-  std::span<int64_t> values;         ///< of the job Agree
+  const StateVisit *visit = nullptr;   ///< of the job FillStates
+  const StateReader *reader = nullptr; ///< of the job ReadStates
+  std::span<int64_t> values;           ///< of the job Agree
   // By rank, of the job Profile.
   std::vector<std::vector<RunSpan>> spans;
   std::vector<Roofline> rooflines;
@@ -124,6 +125,8 @@ struct Session::State {
   Expected<void> profileJob(size_t index);
   bool exchangeRooflines(Transport &transport);
   Expected<void> give(Job what);
+  /// Every state that a rank of this process holds: rank, state, and its tensor there.
+  void forEachHeld(const std::function<void(Executor &, int, size_t, size_t)> &visit);
   Expected<void> await();
 };
 
@@ -239,11 +242,12 @@ Expected<void> Session::State::visitJob(size_t index) {
     uint32_t slots = keeper.stage == stage ? table.buffers()[buffer].slots : 0;
     for (uint32_t s = 0; s < slots && ok; ++s) {
       progress[rank].step(RankProgress::Running, UINT32_MAX);
-      auto to = [&](std::byte *local) { return (*visit)(rank, i, s, local); };
       if (job == Job::FillStates)
-        ok = executor.fillLocal(keeper.tensor, s, to);
-      else if (auto *local = const_cast<std::byte *>(executor.local(keeper.tensor, s)))
-        ok = to(local);
+        ok = executor.fillLocal(keeper.tensor, s, [&](std::byte *local) {
+          return (*visit)(rank, i, s, local);
+        });
+      else if (const std::byte *local = executor.local(keeper.tensor, s))
+        (*reader)(rank, i, s, local);
       else
         ok =
             makeError("rank " + std::to_string(rank) + ": the device reported a failure");
@@ -306,7 +310,7 @@ Expected<void> Session::State::jobOf(size_t index) {
     return profileJob(index);
   case Job::ReadInputs:
     return inputJob(index);
-  case Job::VisitStates:
+  case Job::ReadStates:
   case Job::FillStates:
     return visitJob(index);
   case Job::Agree:
@@ -610,6 +614,11 @@ std::vector<int> Session::ranks() const {
 }
 bool Session::isRoot() const { return rank() == 0; }
 
+bool Session::isHung() const {
+  std::lock_guard guard(state->lock);
+  return state->failure.isHung();
+}
+
 void Session::abort() {
   for (auto &transport : state->transports)
     transport->abort();
@@ -693,9 +702,36 @@ Expected<Hash128> Session::hashOfOrigins() const {
   return hashOrigins(state->entry().stages, state->entry().interface, *state->weights);
 }
 
-Expected<void> Session::visitStates(const StateVisit &visit) {
-  state->visit = &visit;
-  return state->give(State::Job::VisitStates);
+void Session::State::forEachHeld(
+    const std::function<void(Executor &, int, size_t, size_t)> &visit) {
+  LoadedEntry &at = entry();
+  for (size_t index = 0; index < transports.size(); ++index)
+    for (size_t i = 0; i < at.interface.keepers.size(); ++i)
+      if (const Interface::Bound &keeper = at.interface.keepers[i];
+          keeper.stage == stageOfRank(at, index))
+        visit(*at.executors[index], transports[index]->rank(), i, keeper.tensor);
+}
+
+Expected<std::shared_ptr<const StateCopies>> Session::copyStates(StateReader read) {
+  auto copies = std::make_shared<StateCopies>();
+  bool isMeanwhile = true;
+  state->forEachHeld([&](const Executor &executor, int, size_t, size_t tensor) {
+    isMeanwhile = isMeanwhile && executor.isReadableMeanwhile(tensor);
+  });
+  if (!isMeanwhile) {
+    state->reader = &read;
+    auto ok = state->give(State::Job::ReadStates);
+    return ok ? Expected<std::shared_ptr<const StateCopies>>(copies)
+              : tl::unexpected(ok.error());
+  }
+  auto shared = std::make_shared<const StateReader>(std::move(read));
+  state->forEachHeld([&](Executor &executor, int rank, size_t i, size_t tensor) {
+    executor.copyMeanwhile(tensor, *copies,
+                           [shared, rank, i](uint32_t slot, const std::byte *local) {
+                             (*shared)(rank, i, slot, local);
+                           });
+  });
+  return copies;
 }
 
 Expected<void> Session::fillStates(const StateVisit &visit) {

@@ -20,19 +20,6 @@ size_t Call::scratchOperand(TaskKind kind) {
   }
 }
 
-size_t Call::resultOperand(TaskKind kind) {
-  switch (kind) {
-  case TaskKind::MatMul:
-    return task::MatMulC;
-  case TaskKind::Pool:
-    return task::PoolDst;
-  case TaskKind::ConvBackwardFilter:
-    return task::BackwardFilter;
-  default:
-    return task::ConvDst;
-  }
-}
-
 Expected<std::shared_ptr<const Call>> Calls::find(const task::Params &params,
                                                   const WeightForm *form) {
   Key key{task::bytesOf(params), form ? *form : WeightForm{}};

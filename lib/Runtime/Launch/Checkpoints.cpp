@@ -158,11 +158,14 @@ Expected<int> Checkpoints::behind(const RunPlace &place, bool finite, int log) {
   return static_cast<int>(votes[0]);
 }
 
+Expected<void> Checkpoints::finishSaving() {
+  auto ok = saver->finish();
+  return ok ? tellFailure(false) : ok;
+}
+
 Expected<void> Checkpoints::close(const RunPlace &place, int log) {
-  if (auto ok = saver->finish(); !ok)
-    return ok;
   // A save of the last step that failed is tried once more.
-  if (auto ok = tellFailure(false); !ok)
+  if (auto ok = finishSaving(); !ok)
     return ok;
   bool isSaved = place.step == std::max(restoredStep, saver->savedStep());
   if (!isSaved && !isFinite)

@@ -38,6 +38,10 @@ public:
   /// the step gives is finite (as the root sees it). `log`: a file that a generation must
   /// not be ahead of; −1: none. The signal by which all are to stop, or 0.
   Expected<int> behind(const RunPlace &place, bool isFinite, int log);
+  /// Whether the step of the last call of `behind` was finite, for all processes alike.
+  bool wasFinite() const { return isFinite; }
+  /// Waits for the save under way, of a run that ends with an error.
+  Expected<void> finishSaving();
   /// Saves what is not saved and may be, and waits for it. Every failure is an error.
   Expected<void> close(const RunPlace &place, int log);
 

@@ -1,6 +1,9 @@
 //===- DataFeed.cpp - Rows of a data file as inputs -----------------------===//
 #include "DataFeed.h"
 
+#include "partita/Base/Files/Json.h"
+#include "partita/Base/Scalar.h"
+
 #include <algorithm>
 
 using namespace partita;
@@ -66,6 +69,46 @@ Expected<void> DataFeed::checkRows(const DataOptions &options) const {
   return {};
 }
 
+/// Finds what the specification of a training step says of its labels; other bundles have
+/// no such file.
+void DataFeed::findLabels(const std::string &bundle) {
+  std::string path = bundle + "/" + specificationFileName;
+  auto loss =
+      readJsonFile(path).and_then([](const auto &root) { return root.at("loss"); });
+  auto kind = loss.and_then([](const auto &it) { return it.at("kind"); });
+  auto kindText = kind.and_then([](const auto &it) { return it.asString(); });
+  auto name = loss.and_then([](const auto &it) { return it.at("labels"); });
+  auto nameText = name.and_then([](const auto &it) { return it.asString(); });
+  bool isOfClasses =
+      kindText && (*kindText == "softmax_cross_entropy" || *kindText == "nll");
+  if (!isOfClasses || !nameText) // a step that the model's file has says neither
+    return;
+  for (size_t k = 0; k < sources.size(); ++k)
+    if (sources[k].name == *nameText && !sources[k].isFixed)
+      labels = k;
+  if (loss->has("ignore_index"))
+    if (auto index = loss->at("ignore_index")->asInteger())
+      ignored = *index;
+}
+
+Expected<std::optional<int64_t>>
+DataFeed::countLabels(const std::shared_ptr<const std::vector<int64_t>> &taken) const {
+  if (!labels)
+    return std::nullopt;
+  auto values = readAll(takeRows(sources[*labels].tensor, taken));
+  if (!values)
+    return tl::unexpected(values.error());
+  int64_t count = elementCount(values->shape);
+  if (!ignored)
+    return count;
+  return visitType(values->type, [&]<typename T>() -> std::optional<int64_t> {
+    const T *all = values->data<T>();
+    return std::count_if(all, all + count, [&](const T &label) {
+      return static_cast<int64_t>(load(label)) != *ignored;
+    });
+  });
+}
+
 Expected<DataFeed> DataFeed::open(const RunOptions &options,
                                   const EntryInterface &entry) {
   auto paths = pathsOf(options, entry.inputs);
@@ -81,6 +124,7 @@ Expected<DataFeed> DataFeed::open(const RunOptions &options,
   }
   if (auto ok = feed.checkRows(options.data); !ok)
     return tl::unexpected(ok.error());
+  feed.findLabels(options.bundle);
   return feed;
 }
 

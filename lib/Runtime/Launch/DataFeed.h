@@ -21,6 +21,10 @@ public:
   /// Hash of names, types, shapes, and of a sample of the bytes of all sources, which
   /// tells other data, wherever the files are.
   Expected<Hash128> sampleHash() const;
+  /// How many labels of these rows count; absent: the bundle is no step whose loss is of
+  /// classes.
+  Expected<std::optional<int64_t>>
+  countLabels(const std::shared_ptr<const std::vector<int64_t>> &taken) const;
   /// For Session::readInputs.
   std::vector<std::optional<StoredTensor>>
   inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const;
@@ -33,10 +37,13 @@ private:
   };
   Expected<void> add(const TensorInfo &info, const std::string &path, bool isFixed);
   Expected<void> checkRows(const DataOptions &options) const;
+  void findLabels(const std::string &bundle);
 
   std::vector<Source> sources; ///< by input
   std::string first;           ///< the first input that takes rows
   int64_t rows = 0, rowsOfBatch = 0;
+  std::optional<size_t> labels;   ///< of `sources`
+  std::optional<int64_t> ignored; ///< a label that does not count
 };
 
 /// Sets the entry and the number of steps (with checkpoints the epochs stay, as how many

@@ -38,6 +38,7 @@ private:
   Expected<void> begin(int64_t steps);
   Expected<void> step();
   Expected<void> save();
+  Expected<void> stopped(const std::string &what);
   Expected<void> end();
   bool isOver() const {
     return place.step >= last || (lastEpoch && place.cursor.epoch >= *lastEpoch);
@@ -63,6 +64,9 @@ private:
 } // namespace
 
 Expected<void> StepLoop::begin(int64_t steps) {
+  if (session.isRoot())
+    if (auto ok = metrics.serve(data.metrics); !ok)
+      return ok;
   place = {steps, order.cursorOf(steps)};
   if (data.checkpoints.folder.empty()) {
     last = steps + *data.steps;
@@ -81,7 +85,8 @@ Expected<void> StepLoop::begin(int64_t steps) {
 
 Expected<void> StepLoop::step() {
   auto start = std::chrono::steady_clock::now();
-  auto read = session.readInputs(feed.inputs(order.rowsAt(place.cursor)));
+  auto rows = order.rowsAt(place.cursor);
+  auto read = session.readInputs(feed.inputs(rows));
   if (!read)
     return tl::unexpected(read.error());
   if (auto ok = session.run(from, to); !ok)
@@ -90,23 +95,41 @@ Expected<void> StepLoop::step() {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   int64_t epoch = place.cursor.epoch + 1;
   place = {place.step + 1, order.behind(place.cursor)};
-  if (session.isRoot())
-    if (auto ok =
-            metrics.step(place.step, epoch, done.seconds.back(), isOver(), parts.outputs);
-        !ok)
+  if (session.isRoot()) {
+    auto labels = feed.countLabels(rows);
+    if (!labels)
+      return tl::unexpected(labels.error());
+    StepDone step{place.step, epoch, done.seconds.back(), *labels, isOver()};
+    if (auto ok = metrics.step(step, parts.outputs); !ok)
       return ok;
+  }
   return save();
 }
 
+/// The end of a run whose last step is not finite, and which stops there.
+Expected<void> StepLoop::stopped(const std::string &what) {
+  if (auto ok = checkpoints ? checkpoints->finishSaving() : Expected<void>(); !ok)
+    return ok;
+  return makeError("step " + std::to_string(place.step) +
+                   " has a loss or gradients that are not finite" +
+                   (what.empty() ? "" : " (" + what + ")") +
+                   ", where \"on_nan\" of the training file says stop");
+}
+
 Expected<void> StepLoop::save() {
+  std::string what = session.isRoot() ? metrics.notFinite(parts.outputs) : "";
+  bool isFinite = what.empty(); // as far as this process knows
   if (checkpoints) {
-    bool isFinite = !session.isRoot() || metrics.areFinite(parts.outputs);
     auto signal = checkpoints->behind(place, isFinite, metrics.descriptor());
     if (!signal)
       return tl::unexpected(signal.error());
     done.signal = *signal;
-    return {};
+    isFinite = checkpoints->wasFinite();
   }
+  if (!isFinite && Metrics::stopsWhereNotFinite(session.outputs()))
+    return stopped(what);
+  if (checkpoints)
+    return {};
   bool isDue = data.saveEvery > 0 && place.step % data.saveEvery == 0;
   if (isDue && !isOver() && !parts.states.empty())
     return saveStates(session, parts.states, place.step);

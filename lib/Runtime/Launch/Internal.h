@@ -63,6 +63,15 @@ using WatchedMain = std::function<Expected<RunEnd>(RankProgress *progress)>;
 /// the ranks run, and the timeout.
 Expected<RunEnd> watch(const RunOptions &options, const WatchedMain &main);
 
+/// End of a run in which a process was ended by this signal: an error where the process
+/// itself was the cause, by what it computed or wrote, else a loss.
+Expected<RunEnd> endedBy(int signal, const std::string &message);
+
+/// Makes the run, and again from the newest generation as often as the options allow
+/// where a rank is lost; then `options` resume. A line is printed for each loss.
+Expected<RunEnd> runAgain(RunOptions &options, const Print &print,
+                          const std::function<Expected<RunEnd>()> &run);
+
 /// The ranks as threads of a watched child process, and the ranks under mpirun.
 Expected<RunEnd> runWatched(const RunOptions &options, const Print &print);
 Expected<RunEnd> runMpi(const RunOptions &options, const Print &print);

@@ -4,12 +4,14 @@
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Scalar.h"
+#include "partita/Base/Units.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace partita;
@@ -17,6 +19,9 @@ using namespace partita::runtime;
 
 /// The output of a training step that has the rate of its schedule.
 static constexpr std::string_view rateName = "learning_rate";
+/// Outputs of a step that are 1 where something in it was not finite: of one that changes
+/// no state then, and of one behind which the run must stop (passes/Train/Step.cpp).
+static constexpr std::string_view skippedName = "skipped", stopName = "not_finite";
 
 static double valueOf(const HostTensor &tensor) {
   return visitType(tensor.type, [&]<typename T>() {
@@ -85,28 +90,67 @@ Expected<void> Metrics::openBehind(const std::string &file, int64_t step) {
 
 int Metrics::descriptor() const { return log ? ::fileno(log.get()) : -1; }
 
-std::string Metrics::line(int64_t step, int64_t epoch,
-                          const std::vector<HostTensor> &outputs) {
-  std::string text = "step " + std::to_string(step) + ", epoch " + std::to_string(epoch);
-  char number[64];
-  const char *separator = ": ";
-  for (const Scalar &scalar : scalars) {
-    std::snprintf(number, sizeof(number), "%.6g", valueOf(outputs[scalar.output]));
-    text += separator + (scalar.name == rateName ? "learning rate" : scalar.name) + " " +
-            number;
-    separator = ", ";
-  }
-  std::snprintf(number, sizeof(number), "%s%.1f samples/s", separator,
-                static_cast<double>(stepsSince * batch) / secondsSince);
-  return text + number;
+bool Metrics::stopsWhereNotFinite(const std::vector<TensorInfo> &outputs) {
+  return std::ranges::any_of(
+      outputs, [](const TensorInfo &output) { return output.name == stopName; });
 }
 
-std::string Metrics::json(int64_t step, int64_t epoch, double seconds,
+Expected<void> Metrics::serve(const std::string &address) {
+  if (address.empty())
+    return {};
+  auto started = MetricsServer::start(address);
+  if (!started)
+    return tl::unexpected(started.error());
+  server = std::move(*started);
+  print("metrics are at http://" + server->address() + "/metrics");
+  return {};
+}
+
+/// Most bytes of this process that were in memory at once.
+static int64_t peakBytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t(usage.ru_maxrss) * 1024;
+}
+
+void Metrics::count(const StepDone &done, const std::vector<HostTensor> &outputs) {
+  for (Sums *sums : {&since, &all}) {
+    sums->seconds += done.seconds;
+    ++sums->steps;
+    sums->labels += done.labels.value_or(0);
+    for (const Scalar &scalar : scalars)
+      sums->skipped += scalar.name == skippedName && valueOf(outputs[scalar.output]) != 0;
+  }
+}
+
+std::string Metrics::line(const StepDone &done,
+                          const std::vector<HostTensor> &outputs) const {
+  std::string text =
+      "step " + std::to_string(done.step) + ", epoch " + std::to_string(done.epoch);
+  const char *separator = ": ";
+  for (const Scalar &scalar : scalars) {
+    if (scalar.name == skippedName || scalar.name == stopName)
+      continue;
+    text += separator + (scalar.name == rateName ? "learning rate" : scalar.name) + " " +
+            formatted("%.6g", valueOf(outputs[scalar.output]));
+    separator = ", ";
+  }
+  text += separator + formatted("%.1f samples/s",
+                                static_cast<double>(since.steps * batch) / since.seconds);
+  if (done.labels)
+    text +=
+        formatted(", %.1f tokens/s", static_cast<double>(since.labels) / since.seconds);
+  if (all.skipped > 0)
+    text += ", " + std::to_string(all.skipped) + " skipped";
+  return text;
+}
+
+std::string Metrics::json(const StepDone &done,
                           const std::vector<HostTensor> &outputs) const {
   JsonWriter out(JsonWriter::Style::Compact);
   out.beginObject();
-  out.member("step", step);
-  out.member("epoch", epoch);
+  out.member("step", done.step);
+  out.member("epoch", done.epoch);
   for (const Scalar &scalar : scalars) {
     out.key(scalar.name == rateName ? "lr" : scalar.name);
     double value = valueOf(outputs[scalar.output]);
@@ -115,35 +159,86 @@ std::string Metrics::json(int64_t step, int64_t epoch, double seconds,
     else
       out.null(); // JSON has no NaN
   }
-  out.member("seconds", seconds);
+  out.member("seconds", done.seconds);
+  out.member("samples_per_second", static_cast<double>(batch) / done.seconds);
+  if (done.labels)
+    out.member("tokens_per_second", static_cast<double>(*done.labels) / done.seconds);
+  out.member("memory", peakBytes());
   out.endObject();
   return out.take() + "\n";
 }
 
-Expected<void> Metrics::step(int64_t step, int64_t epoch, double seconds, bool isLast,
+/// Text form of Prometheus, version 0.0.4.
+std::string Metrics::page(const StepDone &done,
+                          const std::vector<HostTensor> &outputs) const {
+  std::string text;
+  auto add = [&](const std::string &name, const char *kind, const char *help,
+                 const std::string &value) {
+    text += "# HELP partita_" + name + " " + help + "\n# TYPE partita_" + name + " " +
+            kind + "\npartita_" + name + " " + value + "\n";
+  };
+  auto number = [](double value) {
+    return std::isnan(value)   ? std::string("NaN")
+           : std::isinf(value) ? std::string(value > 0 ? "+Inf" : "-Inf")
+                               : formatted("%.17g", value);
+  };
+  add("step", "gauge", "Steps that are done, of all runs together.",
+      std::to_string(done.step));
+  add("epoch", "gauge", "Epoch of the last step, from 1 on.", std::to_string(done.epoch));
+  add("steps_total", "counter", "Steps of this run.", std::to_string(all.steps));
+  add("step_seconds_total", "counter", "Seconds of the steps of this run.",
+      number(all.seconds));
+  add("samples_total", "counter", "Rows of the data that this run has taken.",
+      std::to_string(all.steps * batch));
+  if (done.labels)
+    add("tokens_total", "counter", "Labels that count of these rows.",
+        std::to_string(all.labels));
+  add("skipped_steps_total", "counter", "Steps of this run that have changed no state.",
+      std::to_string(all.skipped));
+  add("memory_peak_bytes", "gauge", "Most memory of this process so far.",
+      std::to_string(peakBytes()));
+  text += "# HELP partita_output Scalar outputs of the last step.\n"
+          "# TYPE partita_output gauge\n";
+  for (const Scalar &scalar : scalars) {
+    std::string name;
+    for (char c : scalar.name)
+      name += c == '\n' ? "\\n" : (c == '"' || c == '\\' ? "\\" : "") + std::string(1, c);
+    text += "partita_output{name=\"" + name + "\"} " +
+            number(valueOf(outputs[scalar.output])) + "\n";
+  }
+  return text;
+}
+
+Expected<void> Metrics::step(const StepDone &done,
                              const std::vector<HostTensor> &outputs) {
-  secondsSince += seconds;
-  ++stepsSince;
+  count(done, outputs);
+  if (server)
+    server->publish(page(done, outputs));
   if (auto now = Clock::now();
-      isFirst || isLast || now - printed >= std::chrono::seconds(1)) {
-    print(line(step, epoch, outputs));
+      isFirst || done.isLast || now - printed >= std::chrono::seconds(1)) {
+    print(line(done, outputs));
     printed = now;
-    secondsSince = 0, stepsSince = 0;
+    since = {};
     isFirst = false;
   }
   if (!log)
     return {};
-  std::string text = json(step, epoch, seconds, outputs);
+  std::string text = json(done, outputs);
   if (std::fwrite(text.data(), 1, text.size(), log.get()) != text.size() ||
       std::fflush(log.get()) != 0)
     return cannotWrite();
   return {};
 }
 
-bool Metrics::areFinite(const std::vector<HostTensor> &outputs) const {
-  return std::ranges::all_of(scalars, [&](const Scalar &scalar) {
-    return std::isfinite(valueOf(outputs[scalar.output]));
-  });
+std::string Metrics::notFinite(const std::vector<HostTensor> &outputs) const {
+  std::string text;
+  for (const Scalar &scalar : scalars) {
+    bool isFlag = scalar.name == skippedName || scalar.name == stopName;
+    double value = valueOf(outputs[scalar.output]);
+    if (isFlag ? value != 0 : !std::isfinite(value))
+      text += (text.empty() ? "" : ", ") + scalar.name + formatted(" %g", value);
+  }
+  return text;
 }
 
 Expected<void> Metrics::close() {

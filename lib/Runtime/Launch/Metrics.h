@@ -3,6 +3,7 @@
 #define PARTITA_LIB_RUNTIME_LAUNCH_METRICS_H
 
 #include "Internal.h"
+#include "MetricsServer.h"
 
 #include <chrono>
 #include <cstdio>
@@ -10,10 +11,22 @@
 
 namespace partita::runtime {
 
-/// The scalars among the outputs, as lines for people and as a log.
+/// A step that is done.
+struct StepDone {
+  int64_t step = 0, epoch = 0; ///< counted from 1
+  double seconds = 0;
+  std::optional<int64_t> labels; ///< that count; absent: it has no classes
+  bool isLast = false;
+};
+
+/// The scalars among the outputs, as lines for people, as a log, and for who watches.
 class Metrics {
 public:
   Metrics(const std::vector<TensorInfo> &outputs, int64_t batch, const Print &print);
+  /// Whether the step says that its run must stop where something is not finite.
+  static bool stopsWhereNotFinite(const std::vector<TensorInfo> &outputs);
+  /// Answers whoever asks at this address from now on (MetricsServer.h).
+  Expected<void> serve(const std::string &address);
   /// Opens the log; `append` if the run goes on where another one has stopped.
   Expected<void> open(const std::string &log, bool append);
   /// Opens the log behind this step: lines of later steps, and a line that was not
@@ -21,12 +34,11 @@ public:
   Expected<void> openBehind(const std::string &log, int64_t step);
   /// Descriptor of the log; −1: there is none.
   int descriptor() const;
-  /// A step, counted from 1, of an epoch, counted from 1. Lines for people come at most
-  /// once a second, but for the first and the last.
-  Expected<void> step(int64_t step, int64_t epoch, double seconds, bool isLast,
-                      const std::vector<HostTensor> &outputs);
-  /// Whether all scalars are numbers: no infinity, no NaN.
-  bool areFinite(const std::vector<HostTensor> &outputs) const;
+  /// Lines for people come at most once a second, but for the first and the last.
+  Expected<void> step(const StepDone &done, const std::vector<HostTensor> &outputs);
+  /// Names and values of the scalars that are infinite or no number, and of those by
+  /// which the step says that something in it was; empty: there are none.
+  std::string notFinite(const std::vector<HostTensor> &outputs) const;
   /// An error if something of the log could not be written.
   Expected<void> close();
 
@@ -35,9 +47,10 @@ private:
     size_t output;
     std::string name;
   };
-  std::string line(int64_t step, int64_t epoch, const std::vector<HostTensor> &outputs);
-  std::string json(int64_t step, int64_t epoch, double seconds,
-                   const std::vector<HostTensor> &outputs) const;
+  void count(const StepDone &done, const std::vector<HostTensor> &outputs);
+  std::string line(const StepDone &done, const std::vector<HostTensor> &outputs) const;
+  std::string json(const StepDone &done, const std::vector<HostTensor> &outputs) const;
+  std::string page(const StepDone &done, const std::vector<HostTensor> &outputs) const;
   tl::unexpected<Error> cannotWrite() const;
 
   using Clock = std::chrono::steady_clock;
@@ -45,11 +58,16 @@ private:
   int64_t batch;
   const Print &print;
   Clock::time_point printed = Clock::now();
-  double secondsSince = 0; ///< of the steps since the last line
-  int64_t stepsSince = 0;
+  /// Sums over steps.
+  struct Sums {
+    double seconds = 0;
+    int64_t steps = 0, labels = 0, skipped = 0;
+  };
+  Sums since, all; ///< the last line; the begin of the run
   bool isFirst = true;
   std::string path;
   std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
+  std::unique_ptr<MetricsServer> server;
 };
 
 } // namespace partita::runtime

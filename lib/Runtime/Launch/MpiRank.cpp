@@ -49,19 +49,22 @@ Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
   ::sigaction(SIGTERM, &action, nullptr);
   auto ok =
       runRanks(options, TransportKind::Mpi, page ? page->progress() : nullptr, print);
+  bool isLost = ok && ok->isLost;
   if (ownLife)
     ownLife->end.store(!ok               ? ProcessLife::Error
+                       : isLost          ? ProcessLife::Lost
                        : ok->signal != 0 ? ProcessLife::Stopped
                                          : ProcessLife::Done);
   // Under the launcher the job has done what it was asked for.
-  if (ok)
+  if (ok && !isLost)
     return ownLife ? RunEnd() : *ok;
   // An error that every rank has is printed once: the others give rank 0 a head start,
   // after which mpirun ends them.
   if (rank != 0)
     ::usleep(300'000);
-  std::string line = std::string(mpi::marker) + ok.error().message + "\n";
+  std::string line =
+      std::string(mpi::marker) + (isLost ? ok->problem : ok.error().message) + "\n";
   (void)!::write(STDERR_FILENO, line.data(), line.size());
   // Without leaving MPI in order, which would wait for the others.
-  ::_exit(1);
+  ::_exit(isLost ? againStatus : 1);
 }

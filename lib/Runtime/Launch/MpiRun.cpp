@@ -67,6 +67,8 @@ static void addDataArguments(const RunOptions &o, std::vector<std::string> &out)
     out.insert(out.end(), {"--epochs", std::to_string(*o.data.epochs)});
   if (!o.data.log.empty())
     out.insert(out.end(), {"--log", o.data.log});
+  if (!o.data.metrics.empty())
+    out.insert(out.end(), {"--metrics", o.data.metrics});
   if (o.data.saveEvery > 0)
     out.insert(out.end(), {"--save-every", std::to_string(o.data.saveEvery)});
   addCheckpointArguments(o.data.checkpoints, out);
@@ -209,10 +211,10 @@ private:
   Expected<RunEnd> result();
   int deadRank();
   /// The run is over, for this reason unless a better one is found in time.
-  void over(const std::string &why = {}) {
+  void over(const std::string &why = {}, bool lost = false) {
     endBy = std::min(endBy, Clock::now() + grace);
     if (reason.empty())
-      reason = why;
+      reason = why, isLost = lost;
   }
   bool all(auto &&holds) {
     for (int64_t r = 0; r < page().ranks(); ++r)
@@ -247,6 +249,7 @@ private:
   int mpirunStatus = 0;
   std::string text; ///< what mpirun and the ranks wrote to standard error
   std::string reason;
+  bool isLost = false;  ///< by that reason
   bool leaving = false; ///< nothing is left to wait for but mpirun itself
   Clock::time_point begin = Clock::now(), endBy = Clock::time_point::max();
 };
@@ -397,16 +400,20 @@ void Supervisor::watchRanks() {
     std::string name = "rank " + std::to_string(r);
     if (life.pid.load() == 0) {
       if (late)
-        return over(name + ": mpirun did not start it within " + secondsText(limit));
+        return over(name + ": mpirun did not start it within " + secondsText(limit),
+                    /*lost=*/true);
       continue;
     }
     if (late && page().progress()[r].state.load() == RankProgress::Joining)
-      return over(name + ": did not join the MPI job within " + secondsText(limit));
+      return over(name + ": did not join the MPI job within " + secondsText(limit),
+                  /*lost=*/true);
     if (life.end.load() == ProcessLife::Running &&
         pulses[static_cast<size_t>(r)].silence(life) > options.timeout + 1 &&
         isAlive(life.pid.load()))
       return over(placeOf(options, bundle, page(), rank) +
-                  ": no sign of life of the process for " + secondsText(options.timeout));
+                      ": no sign of life of the process for " +
+                      secondsText(options.timeout),
+                  /*lost=*/true);
   }
 }
 
@@ -450,17 +457,21 @@ Expected<RunEnd> Supervisor::result() {
     return RunEnd{request.signal ? request.signal : SIGTERM};
   if (request.mustEnd())
     return RunEnd{request.signal, request.problem(options.data.checkpoints.grace)};
+  isLost |= !all([](ProcessLife &life) { return life.end.load() != ProcessLife::Lost; });
   if (!reason.empty())
-    return makeError(reason);
+    return isLost ? Expected<RunEnd>(RunEnd::lost(reason)) : makeError(reason);
   if (mpirunEnded && WIFEXITED(mpirunStatus) && WEXITSTATUS(mpirunStatus) == 0)
     return RunEnd();
   std::string why = "ended unexpectedly";
+  int signal = SIGKILL; // as likely as any
   if (size_t at = text.find(signalPhrase); at != std::string::npos) {
     at += signalPhrase.size();
+    signal = std::atoi(text.c_str() + at);
     why = "was killed by signal " + text.substr(at, text.find_first_of(".\n", at) - at);
   }
   if (int rank = deadRank(); rank >= 0 && rank < page().ranks())
-    return makeError(placeOf(options, bundle, page(), rank) + ": the process " + why);
+    return endedBy(signal,
+                   placeOf(options, bundle, page(), rank) + ": the process " + why);
   return makeError("mpirun failed: " + text.substr(0, 400));
 }
 
@@ -477,7 +488,10 @@ Expected<RunEnd> Supervisor::result() {
   auto end = Supervisor(options, bundle, parent, stopping).run();
   if (!end || !end->problem.empty())
     answer.setError(end ? end->problem : end.error().message);
-  ::_exit(!end ? 1 : end->signal != 0 ? signalStatus + end->signal : 0);
+  ::_exit(!end               ? 1
+          : end->isLost      ? againStatus
+          : end->signal != 0 ? signalStatus + end->signal
+                             : 0);
 }
 
 /// The status of the child, to which signals are passed on meanwhile.
@@ -515,9 +529,14 @@ static Expected<RunEnd> launch(const RunOptions &options) {
   std::string error = (*answer)->error();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return RunEnd();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == againStatus)
+    return RunEnd::lost(error);
   if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus)
     return RunEnd{WEXITSTATUS(status) - signalStatus, error};
-  return makeError(error.empty() ? "the process that watches mpirun was lost" : error);
+  if (error.empty())
+    return endedBy(WIFSIGNALED(status) ? WTERMSIG(status) : SIGABRT,
+                   "the process that watches mpirun was lost");
+  return makeError(error);
 }
 
 Expected<RunEnd> runtime::runMpi(const RunOptions &options, const Print &print) {

@@ -20,8 +20,8 @@ namespace partita::runtime {
 
 /// One started process. A process that was never seen has pid 0.
 struct alignas(64) ProcessLife {
-  /// Stopped: by a signal, behind a step that is saved.
-  enum End : uint32_t { Running, Done, Error, Terminated, Stopped };
+  /// Stopped: by a signal, behind a step that is saved. Lost: a rank made no progress.
+  enum End : uint32_t { Running, Done, Error, Terminated, Stopped, Lost };
   std::atomic<int32_t> pid{0};
   std::atomic<uint32_t> end{Running};
   std::atomic<uint64_t> heartbeats{0}; ///< grows while the process gets to run

@@ -155,6 +155,41 @@ static Expected<void> finish(RunParts &parts, const EntryInterface &entry,
   return parts.options.finished ? parts.options.finished(record) : Expected<void>();
 }
 
+/// What a process does once its ranks are loaded.
+static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
+                                  const Print &print) {
+  tellChecked(session, print);
+  EntryInterface entry{session.info(), session.inputs(), session.outputs()};
+  Extents extents;
+  if (options.data.file.empty())
+    if (auto ok = readFixed(session, options, entry, extents); !ok)
+      return tl::unexpected(ok.error());
+  if (session.isRoot())
+    if (auto ok = checkOutputs(options); !ok)
+      return tl::unexpected(ok.error());
+  auto states = openStateDir(options, session);
+  if (!states)
+    return tl::unexpected(states.error());
+  std::vector<HostTensor> outputs;
+  for (const TensorInfo &info : session.outputs())
+    outputs.push_back(session.isRoot() ? HostTensor::zeros(info.type, info.shape)
+                                       : HostTensor{});
+  RunParts parts{session, options, *states, outputs};
+  auto done = runAll(parts, print);
+  if (!done)
+    return tl::unexpected(done.error());
+  RunEnd end{done->signal};
+  if (end.signal != 0)
+    return end; // little time is left
+  auto record = recordOf(session, options, std::move(done->seconds));
+  if (!record)
+    return tl::unexpected(record.error());
+  if (session.isRoot())
+    if (auto ok = finish(parts, entry, extents, *record, print); !ok)
+      return tl::unexpected(ok.error());
+  return end;
+}
+
 Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind transport,
                                    RankProgress *progress, const Print &print) {
   SessionOptions s;
@@ -168,35 +203,13 @@ Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind tran
   auto session = Session::load(options.bundle, s);
   if (!session)
     return tl::unexpected(session.error());
-  tellChecked(**session, print);
-  EntryInterface entry{(*session)->info(), (*session)->inputs(), (*session)->outputs()};
-  Extents extents;
-  if (options.data.file.empty())
-    if (auto ok = readFixed(**session, options, entry, extents); !ok)
-      return tl::unexpected(ok.error());
-  if ((*session)->isRoot())
-    if (auto ok = checkOutputs(options); !ok)
-      return tl::unexpected(ok.error());
-  auto states = openStateDir(options, **session);
-  if (!states)
-    return tl::unexpected(states.error());
-  std::vector<HostTensor> outputs;
-  for (const TensorInfo &info : (*session)->outputs())
-    outputs.push_back((*session)->isRoot() ? HostTensor::zeros(info.type, info.shape)
-                                           : HostTensor{});
-  RunParts parts{**session, options, *states, outputs};
-  auto done = runAll(parts, print);
-  if (!done)
-    return tl::unexpected(done.error());
-  RunEnd end{done->signal};
-  if (end.signal != 0)
-    return end; // little time is left
-  auto record = recordOf(**session, options, std::move(done->seconds));
-  if (!record)
-    return tl::unexpected(record.error());
-  if ((*session)->isRoot())
-    if (auto ok = finish(parts, entry, extents, *record, print); !ok)
-      return tl::unexpected(ok.error());
+  auto end = runLoaded(**session, options, print);
+  if (!end && (*session)->isHung())
+    end = RunEnd::lost(end.error().message);
+  // Leaving MPI in order waits for ranks that may know of no error. The exit status of
+  // the process ends them.
+  if (transport == TransportKind::Mpi && (!end || end->isLost))
+    (void)session->release();
   return end;
 }
 
@@ -236,7 +249,9 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
     transport = mpiRank() ? "mpi" : "local";
   if (transport != "local" && transport != "mpi")
     return makeError("transport '" + transport + "' is unknown; expected local or mpi");
-  auto ok = transport == "local" ? runWatched(options, print) : runMpi(options, print);
+  auto ok = runAgain(options, print, [&] {
+    return transport == "local" ? runWatched(options, print) : runMpi(options, print);
+  });
   // Ranks and mpirun die of a pipe that nobody reads; this process ends as if it had
   // written the line itself, without a message that nobody asked for. Any other error is
   // told.

@@ -55,11 +55,12 @@ struct Difference {
 /// By which change a member of a specification may differ; absent: it says how the step
 /// is planned, and is free.
 static std::optional<std::string> allowedBy(std::string_view member) {
-  for (std::string_view plan : {"optimizer_parallel", "recompute", "accumulation"})
+  for (std::string_view plan :
+       {"optimizer_parallel", "recompute", "accumulation", "gradient_norm"})
     if (member == plan)
       return std::nullopt;
   for (std::string_view how :
-       {"optimizer", "clip_norm", "gradients", "loss_scale", "compute"})
+       {"optimizer", "clip_norm", "gradients", "loss_scale", "compute", "on_nan"})
     if (member == how)
       return "optimizer";
   if (member == "schedule" || member == "seed")

@@ -30,8 +30,10 @@ using namespace partita::runtime;
   auto ok = startBeats(page, 0);
   if (ok) {
     auto end = main(page->progress());
+    if (end && end->isLost)
+      page->setError(end->problem);
     if (end)
-      ::_exit(end->signal ? signalStatus + end->signal : 0);
+      ::_exit(end->isLost ? againStatus : end->signal ? signalStatus + end->signal : 0);
     ok = tl::unexpected(end.error());
   }
   page->setError(ok.error().message);
@@ -61,8 +63,8 @@ public:
       if (pulse.silence(page.process(0)) > options.timeout + 1) {
         int rank = likelyRank(page);
         end();
-        return makeError(at(rank) + ": no sign of life of the process for " +
-                         secondsText(options.timeout));
+        return RunEnd::lost(at(rank) + ": no sign of life of the process for " +
+                            secondsText(options.timeout));
       }
       if (pause() && stop.mustEnd()) {
         end();
@@ -98,13 +100,15 @@ private:
       return RunEnd();
     if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus)
       return RunEnd{WEXITSTATUS(status) - signalStatus};
+    if (WIFEXITED(status) && WEXITSTATUS(status) == againStatus)
+      return RunEnd::lost(page.error());
     if (std::string error = page.error(); !error.empty())
       return makeError(error);
     int rank = likelyRank(page);
     if (WIFSIGNALED(status))
-      return makeError(at(rank) + ": the process was killed by signal " +
-                       std::to_string(WTERMSIG(status)) + " (" +
-                       ::strsignal(WTERMSIG(status)) + ")");
+      return endedBy(WTERMSIG(status), at(rank) + ": the process was killed by signal " +
+                                           std::to_string(WTERMSIG(status)) + " (" +
+                                           ::strsignal(WTERMSIG(status)) + ")");
     return makeError(at(rank) + ": the process ended with status " +
                      std::to_string(WEXITSTATUS(status)));
   }

@@ -128,6 +128,8 @@ Expected<std::vector<HostTensor>> runtime::runBundleWatched(
   });
   if (!ok)
     return tl::unexpected(ok.error());
+  if (ok->isLost)
+    return makeError(ok->problem);
   Left left;
   if (!read(channel, left))
     return makeError("the process of the ranks left no results");

@@ -305,8 +305,11 @@ private:
           operand(place, static_cast<uint32_t>(spec.operands.size()), spec.moves));
     if (auto *repeat = std::get_if<task::Repeat>(&task.params))
       open.emplace_back(task.loop, index + 1 + repeat->tasks);
-    if (auto *kernel = std::get_if<task::Kernel>(&spec.params))
+    if (auto *kernel = std::get_if<task::Kernel>(&spec.params)) {
+      kernel->inputs =
+          static_cast<uint32_t>(program.kernels[kernel->kernel].operands.size());
       kernel->kernel = table.addKernel(kernelSymbol(kernel->kernel));
+    }
     if (auto *exchange = std::get_if<task::Exchange>(&spec.params)) {
       exchange->before = table.addLayout(task.layouts[0]);
       exchange->after = table.addLayout(task.layouts[1]);

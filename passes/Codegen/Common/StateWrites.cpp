@@ -9,24 +9,6 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-/// The operand that a task other than a kernel writes.
-static size_t targetOf(const Task &task) {
-  switch (task.kind()) {
-  case TaskKind::MatMul:
-    return task::MatMulC;
-  case TaskKind::Conv:
-  case TaskKind::ConvTranspose:
-    return task::ConvDst;
-  case TaskKind::ConvBackwardFilter:
-    return task::BackwardFilter;
-  case TaskKind::Mask:
-  case TaskKind::Fill:
-    return 0;
-  default:
-    return 1;
-  }
-}
-
 /// Elements that a task other than a kernel writes there; nothing: all of the place.
 static std::optional<int64_t> elementsOf(const task::Params &params) {
   if (auto *p = std::get_if<task::MatMul>(&params)) {
@@ -88,9 +70,9 @@ static int64_t writtenBy(const Program &program, const Task &task,
     return bytes;
   }
   if (task.kind() == TaskKind::Wait || task.kind() == TaskKind::Repeat ||
-      task.kind() == TaskKind::Skip || targetOf(task) >= task.operands.size())
+      task.kind() == TaskKind::Skip || resultOperand(task.kind()) >= task.operands.size())
     return 0;
-  const Place &to = task.operands[targetOf(task)];
+  const Place &to = task.operands[resultOperand(task.kind())];
   if (to.storage < 0 || !counts(to))
     return 0;
   auto elements = elementsOf(task.params);

@@ -118,6 +118,10 @@ TEST_CASE("tables that hold together and say what cannot be") {
   CHECK(taskOf([&](auto &out) {
           return describe(out, Params::Kernel, fb::CreateKernel(out, 3));
         }) == at + "task 0 (n, kernel): no such kernel");
+  CHECK(taskOf([&](auto &out) {
+          return describe(out, Params::Kernel,
+                          fb::CreateKernel(out, 0, 0, 1, 1, 0, 0, /*inputs=*/1));
+        }) == at + "task 0 (n, kernel): it has fewer operands than inputs");
   auto dividedOf = [&](int64_t units, int32_t parts) {
     return taskOf([=](auto &out) {
       return describe(out, Params::Kernel, fb::CreateKernel(out, 0, 0, units, parts));

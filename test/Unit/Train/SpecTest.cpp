@@ -328,7 +328,7 @@ TEST_CASE("train: schedules that are none") {
 TEST_CASE("train: what remains") {
   Spec spec = read(with(R"("parameters": {"train": ["fc.*"], "freeze": ["fc.bias"]},
       "clip_norm": 1, "accumulation": 4, "gradients": "sum", "compute": "bf16",
-      "loss_scale": 1024, "seed": 7, "batch_norm": "running",
+      "loss_scale": 1024, "seed": 7, "gradient_norm": true, "on_nan": "skip", "batch_norm": "running",
       "optimizer_parallel": {"enable": true, "gradient_accumulation_shard": true,
         "threshold_kb": 0, "shard_size": 4, "level": 3},
       "recompute": [{"nodes": "h.*", "exactly": true}, {"nodes": "fc", "mp_comm_recompute": false,
@@ -336,6 +336,10 @@ TEST_CASE("train: what remains") {
   CHECK(spec.parameters == std::vector<std::string>{"fc.*"});
   CHECK(spec.freeze == std::vector<std::string>{"fc.bias"});
   CHECK(spec.clipNorm == 1);
+  CHECK(spec.gradientNorm);
+  CHECK(spec.onNan == OnNan::Skip);
+  CHECK(read(with(R"("on_nan": "stop")")).onNan == OnNan::Stop);
+  CHECK(read(with(R"("seed": 7)")).onNan == OnNan::GoOn);
   CHECK(spec.accumulation == 4);
   CHECK(spec.sumGradients);
   CHECK(spec.compute == Compute::BF16);
@@ -456,6 +460,10 @@ TEST_CASE("train: what remains, wrong") {
         "s.json: parameters/freeze[0]: expected a name, got an empty string");
   CHECK(failure(with(R"("clip_norm": 0)")) ==
         "s.json: clip_norm: expected a number above 0, got 0");
+  CHECK(failure(with(R"("gradient_norm": 1)")) ==
+        "s.json: gradient_norm: expected a boolean, got an integer");
+  CHECK(failure(with(R"("on_nan": "ignore")")) ==
+        "s.json: on_nan: expected \"stop\" or \"skip\", got \"ignore\"");
   CHECK(failure(with(R"("accumulation": 0)")) ==
         "s.json: accumulation: expected an integer from 1 to 9007199254740992, got 0");
   CHECK(failure(with(R"("gradients": "max")")) ==

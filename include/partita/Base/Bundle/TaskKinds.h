@@ -111,6 +111,9 @@ struct OperandNeed {
 };
 /// An error if a parameter is out of its range.
 Expected<std::vector<OperandNeed>> operandNeeds(const Params &params, const Mesh &mesh);
+/// The operands that a task with so many may write, first and behind the last. Those that
+/// a kernel only reads stand before the others.
+std::pair<size_t, size_t> writtenOperands(const Params &params, size_t numOperands);
 /// How many elements the list has that a task of this kind takes as its first rank value;
 /// 0: it takes none. The parameters have been checked.
 int64_t listLength(const Params &params);
@@ -172,6 +175,9 @@ inline bool isEngineCall(TaskKind kind) {
 inline bool hasWeight(TaskKind kind) {
   return kind >= TaskKind::MatMul && kind <= TaskKind::ConvTranspose;
 }
+/// The operand that a task other than a kernel, wait, loop or skipped part writes. A task
+/// in place may have fewer operands.
+size_t resultOperand(TaskKind kind);
 
 } // namespace partita
 
