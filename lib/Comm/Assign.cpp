@@ -73,7 +73,7 @@ public:
          std::vector<Bucket> &out)
       : ops(ops), options(options), facts(facts), out(out) {}
 
-  /// Of one key and depth, in the order of the program.
+  /// Members of one key and depth, in the order of the program.
   void cut(const std::vector<int32_t> &members) {
     const Fusion &fusion = options.fusion[static_cast<size_t>(callOf(members[0]).kind)];
     std::map<int32_t, std::vector<int32_t>> groups;

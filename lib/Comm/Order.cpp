@@ -89,7 +89,7 @@ private:
       flush();
       return;
     }
-    // One that cannot wait.
+    // An op that cannot wait.
     while (!isReady(op) && advance()) {
     }
     give(op);
@@ -222,7 +222,7 @@ private:
 };
 } // namespace
 
-/// What the order comes to.
+/// Sums over the order.
 void Walk::count() {
   size_t last = 0; // behind the last op of the backward pass
   for (size_t s = 0; s < result.steps.size(); ++s) {

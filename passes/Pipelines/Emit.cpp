@@ -117,7 +117,7 @@ static void addMemory(PlanEntry &entry, const std::vector<PlanMemory> &memory) {
   for (auto &[rank, stage] : programs)
     if (next < memory.size())
       stage->memory = memory[next++];
-  // What the program takes, not what was expected of it.
+  // Bytes that the program takes, not those that were expected.
   if (entry.certificate && memory.size() == 1)
     entry.certificate->memoryPerDevice =
         memory[0].arena + memory[0].weights + memory[0].packed + memory[0].states;

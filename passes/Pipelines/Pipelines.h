@@ -31,7 +31,7 @@ void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &opt
 void buildRecomputePipeline(mlir::OpPassManager &manager);
 /// One rank's program, of a plan with or without marks, and the gate of L3.
 void buildRanksPipeline(mlir::OpPassManager &manager);
-/// What may be one call, and in flight where another starts.
+/// Collectives that may be one call, or in flight where another one starts.
 struct CommunicationOrder {
   train::CommFusion fusion = {};
   int64_t inFlight = 2;

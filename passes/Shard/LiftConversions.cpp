@@ -14,7 +14,7 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
-/// What there was to know of a conversion.
+/// Facts of a conversion.
 struct Conversion {
   Attribute form; ///< as dist::formOf
   int32_t from;   ///< an earlier one of the same value; −1: the value
@@ -138,7 +138,8 @@ private:
     Operation *maker = found->first.getDefiningOp();
     const bool isMarked = maker && dist::recomputeOf(maker);
     const bool isCopy = flow->isCopy(it.producer);
-    // Of what is repeated each has its own, and the copy what it takes of the other's.
+    // An op and its copy have conversions of their own; the copy also those that it takes
+    // of the op's.
     std::vector<bool> isOwn(list.size());
     for (size_t i = 0; i < list.size(); ++i)
       isOwn[i] = !isMarked || list[i].isForward != isCopy;

@@ -39,7 +39,7 @@ static int64_t bytesOf(Value value) {
 }
 
 namespace {
-/// One function of a training step, as lib/Comm sees it.
+/// A function of a training step, as lib/Comm sees it.
 class Step {
 public:
   explicit Step(func::FuncOp function) : block(function.front()) {
@@ -175,7 +175,7 @@ private:
   std::vector<buckets::Op> described;
 };
 
-/// What the training file says of one kind, by the numbers of this step's parameters.
+/// The training file's words on one kind, by the numbers of this step's parameters.
 FailureOr<buckets::Fusion> resolve(const train::CommFusion::Kind &kind, StringRef name,
                                    func::FuncOp function,
                                    ArrayRef<StringRef> parameters) {

@@ -40,7 +40,7 @@ struct Op {
   std::optional<Call> call = {};
 };
 
-/// Which calls of one kind are a bucket. Only those of gradients and of updates are.
+/// Rule by which calls of one kind, of gradients and of updates alone, are a bucket.
 struct Fusion {
   enum class Mode : uint8_t {
     Auto,  ///< by size, at most `Options::autoBuckets` of a step, the last one small
@@ -82,7 +82,7 @@ struct Order {
   std::vector<std::vector<int32_t>> buckets; ///< ops, in the order of the program
   std::vector<Step> steps;   ///< every op that is in no bucket, every start and wait
   int64_t gradientBytes = 0; ///< of calls of phase weight
-  /// Of them, those that start before the last op of phase backward or weight.
+  /// Bytes among them that start before the last op of phase backward or weight.
   int64_t earlyBytes = 0;
   int64_t maxBytesInFlight = 0;
   int32_t calls = 0; ///< buckets and calls that are in none

@@ -48,7 +48,7 @@ struct Fill {
   int64_t run = 0;
 };
 
-/// One tensor of a collective.
+/// A tensor of a collective.
 struct CollectiveItem {
   DType type = DType::F32;
   /// Reductions: the source is [outer, parts, block]; AllReduce has outer = parts = 1.
@@ -150,7 +150,7 @@ public:
   virtual bool wait(int call) noexcept = 0;
   /// Does what can be done of started calls at once, without waiting for anybody.
   virtual bool progress() noexcept = 0;
-  /// Of one item.
+  /// A call of one item.
   bool run(int call, void *source, void *target) noexcept {
     void *places[] = {source, target};
     return start(call, places) && wait(call);

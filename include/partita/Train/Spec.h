@@ -91,7 +91,7 @@ struct Recompute {
   bool optimizerParallelCommunication = false;
 };
 
-/// Which collectives of gradients and of updates are one call (docs/communication.md).
+/// Collectives of gradients and of updates that are one call (docs/communication.md).
 struct CommFusion {
   struct Kind {
     buckets::Fusion fusion; ///< without groups

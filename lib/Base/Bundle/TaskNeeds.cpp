@@ -44,7 +44,7 @@ public:
   Needs &add(Extent extent, bool optional = false) {
     return add(extent, width, optional);
   }
-  /// Of another type: elements of so many bytes.
+  /// Elements of another type, of so many bytes.
   Needs &add(Extent extent, uint64_t width, bool optional = false) {
     extent.times(static_cast<int64_t>(width));
     overflow |= extent.overflow;

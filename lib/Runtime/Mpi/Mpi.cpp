@@ -52,7 +52,7 @@ MPI_Datatype bytesType(int64_t bytes) {
 /// Where a message's pieces lie.
 enum class Side { Sources, Targets, Staging };
 
-/// What one rank sends another in one phase of a call.
+/// Message from a rank to another in one phase of a call.
 struct Message {
   /// A pull of an item; of sources the offsets are its source's, else its target's.
   struct Piece {

@@ -270,7 +270,7 @@ struct StartModel : TaskOpInterface::ExternalModel<StartModel, task_ir::StartOp>
       size_t before = tasks.size();
       if (failed(cast<TaskOpInterface>(member).formTasks(former)))
         return failure();
-      // Of no elements there is no task.
+      // No elements, no task.
       if (tasks.size() == before || !mayFly(tasks.back().kind()))
         continue;
       Task own = std::move(tasks.back());

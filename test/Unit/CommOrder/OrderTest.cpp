@@ -58,7 +58,7 @@ Builder stack(const std::vector<int64_t> &bytes) {
   return b;
 }
 
-/// What is wrong with the order of a step.
+/// A fault in the order of a step.
 std::string wrong(const std::vector<Op> &ops, const Order &order,
                   const Options &options) {
   std::vector<int> bucketOf(ops.size(), -1);

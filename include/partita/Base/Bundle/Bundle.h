@@ -79,7 +79,8 @@ struct BundleEntry {
   /// Outputs of the programs that the model does not have: i64 scalars that say how long
   /// dims of outputs, which `dims` calls by the same name, are in a request.
   std::vector<std::string> sizes = {};
-  /// That has this entry; the runtime does not read it. Older bundles have one for each.
+  /// The file that has this entry, which the runtime does not read. Older bundles have
+  /// one for each entry.
   std::string plan = "plan.json";
 };
 

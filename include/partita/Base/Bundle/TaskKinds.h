@@ -85,7 +85,7 @@ enum PoolOperand { PoolSrc, PoolDst, PoolScratch };
 int64_t elementBits(DType type, double value);
 bool isBinary(int64_t postKind);
 
-/// What a collective moves: one tensor, or the items of a bucket. Empty for other kinds.
+/// Tensors that a collective moves: one, or the items of a bucket. None for other kinds.
 /// The sizes of Permute, AllToAll and those that layouts tell are theirs, not an item's.
 size_t numItems(const Params &params);
 /// Item `i` of an AllReduce, AllGather or ReduceScatter.

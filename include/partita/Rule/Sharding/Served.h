@@ -13,7 +13,7 @@ struct ServedEntry {
   int32_t window = 0;
   int32_t from = -1;                           ///< see ServedLayout
   std::optional<int64_t> epoch = std::nullopt; ///< absent: by giveEpochs
-  /// Which uses of the value, in their order from 0; empty: those that want it and no
+  /// Numbers of uses of the value, from 0; empty: those that want it and no
   /// entry names.
   std::vector<int32_t> users = {};
 };
