@@ -13,7 +13,7 @@ void StateCopy::make() {
   uint32_t seen = Open;
   if (stage.compare_exchange_strong(seen, UnderWay, std::memory_order_acquire)) {
     copy();
-    // Frees what is kept for the copy alone.
+    // Their memory may go.
     copy = nullptr, place = nullptr;
     stage.store(Made, std::memory_order_release);
     stage.notify_all();

@@ -155,7 +155,7 @@ static Expected<void> finish(RunParts &parts, const EntryInterface &entry,
   return parts.options.finished ? parts.options.finished(record) : Expected<void>();
 }
 
-/// Work of a process whose ranks are loaded.
+/// Work of a process once its ranks are loaded.
 static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
                                   const Print &print) {
   tellChecked(session, print);
