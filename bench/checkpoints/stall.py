@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What saving costs training: the wait per save, and steps while a generation is written.
+"""Costs of saving for training: the wait per save, and steps while a generation is written.
 
 usage: stall.py PARTITA [--megabytes 800] [--width 2048] [--batch 128] [--ranks 1] [--steps 31]
                 [--every 10] [--rounds 3] [--folder DIR]

@@ -62,7 +62,8 @@ void StepBuilder::keepUnlessFinite(Formula &f, Value isFinite,
     }
 }
 
-/// Such a step halves the scale; after `growEvery` others it doubles.
+/// Halves the scale in a step with something that is not finite; doubles the scale after
+/// `growEvery` others.
 void StepBuilder::updateScale(Formula &f, Value isFinite, std::vector<Result> &results) {
   Value age = addState(scaleAgeState, RankedTensorType::get({}, f.f32()));
   std::string every = std::to_string(spec.lossScale->growEvery);

@@ -107,7 +107,7 @@ static Value squares(Formula &f, Value x) {
   return f.sum(f.mul(x, x), f.dimsFrom(0, x), /*keep=*/false);
 }
 
-/// The common norm of all gradients. If there is a greatest one, they are scaled to it
+/// The common norm of all gradients, which are scaled to the greatest one if there is one
 /// (Pascanu et al., 2013; the small number is PyTorch's).
 static Value clip(Formula &f, Marker &marker, std::vector<Parameter> &parameters,
                   std::optional<double> most) {

@@ -252,8 +252,8 @@ def kill_rank(pid, draw):
             pass
 
 
-def kill_below(process):
-    """Kills a rank, or all of them, once there is one: a process that has threads."""
+def kill_below(process, signals=(signal.SIGKILL,), between=lambda: None):
+    """Sends signals to a rank, or all of them, once there is one: a process that has threads."""
     end = time.time() + 30
     while time.time() < end and process.poll() is None:
         for pid in descendants(process.pid):
@@ -261,7 +261,10 @@ def kill_below(process):
                 with open(f"/proc/{pid}/comm") as file:
                     name = file.read()
                 if name.startswith("partita") and len(os.listdir(f"/proc/{pid}/task")) > 1:
-                    os.kill(pid, signal.SIGKILL)
+                    for k, number in enumerate(signals):
+                        if k > 0:
+                            between()
+                        os.kill(pid, number)
                     return
             except OSError:
                 continue
@@ -305,6 +308,22 @@ def check_restarts(work, reference):
          "1$", text)
     says(r"^error: rank \d.*signal 9 \(Killed\); started again 1 time without a new generation "
          r"\(--restarts\)$", text)
+    # Nobody starts again what was asked to stop.
+    for transport in ("local", "mpi"):
+        place = work.place(f"restarts-stopped-{transport}")
+        process = work.start("zero3", place, "--steps", "1000000000", "--transport", transport,
+                             "--restarts", "9")
+        await_steps(process, place, 3)
+
+        def ask(process=process):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+
+        kill_below(process, (signal.SIGSTOP, signal.SIGKILL), ask)
+        text = ends_with(process, 75)
+        says(r"^error: rank \d.*signal 9 \(Killed\)$", text)
+        if "lost at" in text:
+            raise RuntimeError(text)
     # An error is none that another start would mend.
     text = work.run("zero3", work.place("restarts-error"), "--data", "nothing.npz", "--restarts",
                     "9", status=1)
@@ -366,6 +385,9 @@ def check_signals(work, reference):
     ends_with(process, 143)
     if steps_of(place) != [len(losses(place))]:
         raise RuntimeError(f"{len(losses(place))} steps, but {steps_of(place)} are saved")
+    text = work.run("zero3", work.place("own-again"), "--restarts", "1", program=mpirun,
+                    env=environment, status=1)
+    says("^error: --restarts: ranks that an mpirun has started cannot start it again$", text)
     print("SIGTERM and SIGINT: saved behind one step", flush=True)
 
 

@@ -156,7 +156,7 @@ public:
     Memory block;
     int64_t base = 0;                  ///< of one that rolls: the row at which it begins
     uint32_t firstWriter = UINT32_MAX; ///< the first task of any table that writes it
-    /// The last one. Nobody writes the state before it is made.
+    /// Copy of the last save. Tasks write the state when the copy is made.
     std::shared_ptr<StateCopy> copy = nullptr;
 
     void awaitCopy() const {

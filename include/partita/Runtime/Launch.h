@@ -104,15 +104,17 @@ inline constexpr int againStatus = 75;
 
 /// How a run came to its end.
 struct RunEnd {
-  /// The signal behind whose step the run stopped and saved; 0: everything was done,
-  /// unless a rank was lost.
+  /// The signal behind whose step the run stopped and saved, or that asked for this
+  /// before a rank was lost; 0: everything was done, unless a rank was lost.
   int signal = 0;
   /// Why nothing could be saved, or how a rank was lost; empty: neither.
   std::string problem = {};
   /// The process of a rank, or its host, is gone or stands still.
   bool isLost = false;
 
-  static RunEnd lost(std::string why) { return {0, std::move(why), true}; }
+  static RunEnd lost(std::string why, int signal = 0) {
+    return {signal, std::move(why), true};
+  }
 };
 
 /// An error is one sentence. Prints a line per request with its seconds, or of steps on

@@ -53,10 +53,12 @@ struct CheckpointSaver::State {
   /// Phase of the save under way. Publish: the root gives the generation its name.
   enum class Phase : uint8_t { None, Parts, Publish };
 
-  State(Session &session, const CheckpointFolder &folder, const Options &options)
+  State(Session &session, const CheckpointFolder &folder, const Options &options,
+        Worker worker)
       : session(session), place(folder), folder(folder.path()), number(folder.number()),
         options(options),
-        isAlone(session.ranks().size() == static_cast<size_t>(session.numRanks())) {}
+        isAlone(session.ranks().size() == static_cast<size_t>(session.numRanks())),
+        worker(std::move(worker)) {}
 
   Expected<void> prepare();
   Expected<void> begin(Manifest head, int log);
@@ -174,7 +176,6 @@ CheckpointSaver::State::Job CheckpointSaver::State::partsJob() {
   return [snapshot = snapshot, copies = copies, at = Aside::nameOf(path(), number),
           step = head.step, incarnation = incarnation()]() -> Expected<void> {
     copies->make();
-    Worker::stepBack();
     for (const auto &[rank, own] : snapshot->ranks) {
       auto part = static_cast<size_t>(rank);
       auto ok = writePart(at, part, incarnation, step, snapshot->states,
@@ -193,7 +194,6 @@ CheckpointSaver::State::Job CheckpointSaver::State::publishJob() {
   return [manifest = std::move(manifest), snapshot = snapshot, folder = folder, log = log,
           keep = options.keep,
           aside = std::make_shared<Aside>(std::move(aside))]() mutable -> Expected<void> {
-    Worker::stepBack();
     describe(manifest, snapshot->states, snapshot->pieces);
     if (log >= 0 && ::fdatasync(log) != 0)
       return makeError(std::string("cannot write the log: ") + std::strerror(errno));
@@ -294,9 +294,16 @@ CheckpointSaver::~CheckpointSaver() = default;
 Expected<std::unique_ptr<CheckpointSaver>>
 CheckpointSaver::create(Session &session, const CheckpointFolder &folder,
                         const Options &options) {
-  auto state = std::make_unique<State>(session, folder, options);
-  auto ok = state->prepare();
-  std::string problem = ok ? std::string() : ok.error().message;
+  auto worker = Worker::start();
+  std::unique_ptr<State> state;
+  std::string problem;
+  if (!worker) {
+    problem = worker.error().message;
+  } else {
+    state = std::make_unique<State>(session, folder, options, std::move(*worker));
+    if (auto ok = state->prepare(); !ok)
+      problem = ok.error().message;
+  }
   auto agreed = agreeOnText(session, std::move(problem));
   if (!agreed)
     return tl::unexpected(agreed.error());

@@ -1,4 +1,4 @@
-//===- Worker.cpp - One job at a time beside the caller -------------------===//
+//===- Worker.cpp - A thread with one job at a time -----------------------===//
 #include "Worker.h"
 
 #include <chrono>
@@ -6,8 +6,6 @@
 #include <cstring>
 #include <mutex>
 #include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
 #include <utility>
 
 using namespace partita;
@@ -15,56 +13,57 @@ using namespace partita::runtime;
 
 struct Worker::Shared {
   std::mutex mutex;
-  std::condition_variable done;
-  Expected<void> result;
-  bool isBusy = false;
-};
-
-namespace {
-struct Start {
+  std::condition_variable wake, done;
   std::function<Expected<void>()> job;
-  std::function<void(Expected<void>)> finish;
+  Expected<void> result;
+  bool isBusy = false, isOver = false;
 };
-} // namespace
-
-Worker::Worker() : shared(std::make_shared<Shared>()) {}
-Worker::~Worker() = default;
 
 void *Worker::serve(void *given) {
-  std::unique_ptr<Start> start(static_cast<Start *>(given));
-  Expected<void> result = start->job();
-  start->job = nullptr; // what it holds goes before the job counts as done
-  start->finish(std::move(result));
-  return nullptr;
-}
-
-// Not by std::thread, which throws where the system has no more threads. A thread per
-// job, as one that has stepped back may not come forward again.
-void Worker::give(std::function<Expected<void>()> job) {
-  auto finish = [shared = shared](Expected<void> result) {
-    std::lock_guard guard(shared->mutex);
-    shared->result = std::move(result);
-    shared->isBusy = false;
-    shared->done.notify_all();
-  };
-  auto start = std::make_unique<Start>(Start{std::move(job), finish});
-  {
-    std::lock_guard guard(shared->mutex);
-    shared->isBusy = true;
+  std::unique_ptr<std::shared_ptr<Shared>> own(
+      static_cast<std::shared_ptr<Shared> *>(given));
+  Shared &shared = **own;
+  std::unique_lock guard(shared.mutex);
+  for (;;) {
+    shared.wake.wait(guard, [&] { return shared.job || shared.isOver; });
+    if (!shared.job)
+      return nullptr;
+    auto job = std::exchange(shared.job, nullptr);
+    guard.unlock();
+    Expected<void> result = job();
+    job = nullptr; // what it holds goes here, not with the lock
+    guard.lock();
+    shared.result = std::move(result);
+    shared.isBusy = false;
+    shared.done.notify_all();
   }
-  pthread_t thread;
-  if (int code = ::pthread_create(&thread, nullptr, serve, start.get()))
-    return finish(
-        makeError(std::string("cannot start a thread: ") + std::strerror(code)));
-  (void)start.release();
-  ::pthread_detach(thread);
 }
 
-void Worker::stepBack() {
-  // Linux gives a thread that is seven steps nicer than another one a fifth of what that
-  // one gets, where both want a processor. The number is that of the thread. A failure
-  // leaves things as they are.
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 7);
+// Not by std::thread, which throws where the system has no more threads.
+Expected<Worker> Worker::start() {
+  auto shared = std::make_shared<Shared>();
+  auto given = std::make_unique<std::shared_ptr<Shared>>(shared);
+  pthread_t thread;
+  if (int code = ::pthread_create(&thread, nullptr, serve, given.get()))
+    return makeError(std::string("cannot start a thread: ") + std::strerror(code));
+  (void)given.release();
+  ::pthread_detach(thread);
+  return Worker(std::move(shared));
+}
+
+Worker::~Worker() {
+  if (!shared)
+    return;
+  std::lock_guard guard(shared->mutex);
+  shared->isOver = true;
+  shared->wake.notify_all();
+}
+
+void Worker::give(std::function<Expected<void>()> job) {
+  std::lock_guard guard(shared->mutex);
+  shared->job = std::move(job);
+  shared->isBusy = true;
+  shared->wake.notify_all();
 }
 
 bool Worker::isBusy() const {

@@ -1,4 +1,4 @@
-//===- Worker.h - One job at a time beside the caller -----------*- C++ -*-===//
+//===- Worker.h - A thread with one job at a time ---------------*- C++ -*-===//
 #ifndef PARTITA_LIB_RUNTIME_CHECKPOINT_WORKER_H
 #define PARTITA_LIB_RUNTIME_CHECKPOINT_WORKER_H
 
@@ -6,29 +6,30 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace partita::runtime {
 
-/// Does one job after the other, each in a thread of its own. Where the object goes while
-/// a job is stuck, the thread stays behind with what the job holds.
+/// A thread that does one job after the other. Where the object goes while a job is
+/// stuck, the thread stays behind with what the job holds.
 class Worker {
 public:
-  Worker();
+  static Expected<Worker> start();
+  Worker(Worker &&) noexcept = default;
+  Worker &operator=(Worker &&) = delete;
   ~Worker();
 
-  /// Not while a job is under way. The result is an error where the system has no more
-  /// threads.
+  /// Not while a job is under way.
   void give(std::function<Expected<void>()> job);
   bool isBusy() const;
   /// Waits at most so long for the job.
   void waitFor(double seconds) const;
   /// Result of the last job; once.
   Expected<void> takeResult();
-  /// Within a job: the rest of it leaves the processor to others who want it.
-  static void stepBack();
 
 private:
   struct Shared;
+  explicit Worker(std::shared_ptr<Shared> shared) : shared(std::move(shared)) {}
   static void *serve(void *given);
   std::shared_ptr<Shared> shared;
 };

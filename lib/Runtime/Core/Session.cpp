@@ -124,6 +124,7 @@ struct Session::State {
   Expected<void> jobOf(size_t index);
   Expected<void> profileJob(size_t index);
   bool exchangeRooflines(Transport &transport);
+  Expected<void> checkLives() const;
   Expected<void> give(Job what);
   /// Every state that a rank of this process holds: rank, state, and its tensor there.
   void forEachHeld(const std::function<void(Executor &, int, size_t, size_t)> &visit);
@@ -411,12 +412,19 @@ Expected<void> Session::State::await() {
   return failure.result();
 }
 
+/// An error of a session that has ended. Called with the lock.
+Expected<void> Session::State::checkLives() const {
+  if (failure.isBroken())
+    return makeError("the session ended with an earlier error: " + failure.text());
+  return {};
+}
+
 /// One job of all ranks, whose data has been set.
 Expected<void> Session::State::give(Job what) {
   {
     std::lock_guard guard(lock);
-    if (failure.isBroken())
-      return makeError("the session ended with an earlier error: " + failure.text());
+    if (auto ok = checkLives(); !ok)
+      return ok;
     job = what;
     done = 0;
     ++request;
@@ -713,6 +721,12 @@ void Session::State::forEachHeld(
 }
 
 Expected<std::shared_ptr<const StateCopies>> Session::copyStates(StateReader read) {
+  {
+    // States of a session that has ended may be halfway between two steps.
+    std::lock_guard guard(state->lock);
+    if (auto ok = state->checkLives(); !ok)
+      return tl::unexpected(ok.error());
+  }
   auto copies = std::make_shared<StateCopies>();
   bool isMeanwhile = true;
   state->forEachHeld([&](const Executor &executor, int, size_t, size_t tensor) {

@@ -82,6 +82,8 @@ void Executor::copyMeanwhile(size_t tensor, StateCopies &copies,
     for (uint32_t s = 0; s < at.slots; ++s)
       make(s, place + s * at.slotStride);
   };
+  // Copies that nobody has waited for must not lose who sees to them.
+  state->awaitCopy();
   state->copy = std::make_shared<StateCopy>(state->block, std::move(all));
   copies.add(transport.rank(), state->firstWriter, state->copy);
 }

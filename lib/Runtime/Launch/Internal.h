@@ -64,11 +64,13 @@ using WatchedMain = std::function<Expected<RunEnd>(RankProgress *progress)>;
 Expected<RunEnd> watch(const RunOptions &options, const WatchedMain &main);
 
 /// End of a run in which a process was ended by this signal: an error where the process
-/// itself was the cause, by what it computed or wrote, else a loss.
-Expected<RunEnd> endedBy(int signal, const std::string &message);
+/// itself was the cause, by what it computed or wrote, else a loss. `asked`: the signal
+/// that had asked the run to stop; 0: none.
+Expected<RunEnd> endedBy(int signal, const std::string &message, int asked = 0);
 
 /// Makes the run, and again from the newest generation as often as the options allow
-/// where a rank is lost; then `options` resume. A line is printed for each loss.
+/// where a rank is lost and nobody has asked the run to stop; then `options` resume. A
+/// line is printed for each loss.
 Expected<RunEnd> runAgain(RunOptions &options, const Print &print,
                           const std::function<Expected<RunEnd>()> &run);
 

@@ -233,9 +233,8 @@ Expected<void> Metrics::step(const StepDone &done,
 std::string Metrics::notFinite(const std::vector<HostTensor> &outputs) const {
   std::string text;
   for (const Scalar &scalar : scalars) {
-    bool isFlag = scalar.name == skippedName || scalar.name == stopName;
     double value = valueOf(outputs[scalar.output]);
-    if (isFlag ? value != 0 : !std::isfinite(value))
+    if (scalar.name == stopName ? value != 0 : !std::isfinite(value))
       text += (text.empty() ? "" : ", ") + scalar.name + formatted(" %g", value);
   }
   return text;

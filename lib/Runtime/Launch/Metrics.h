@@ -36,8 +36,9 @@ public:
   int descriptor() const;
   /// Lines for people come at most once a second, but for the first and the last.
   Expected<void> step(const StepDone &done, const std::vector<HostTensor> &outputs);
-  /// Names and values of the scalars that are infinite or no number, and of those by
-  /// which the step says that something in it was; empty: there are none.
+  /// Names and values of the scalars that are infinite or no number, and of the one by
+  /// which a step that must stop says that something was; empty: there are none. A step
+  /// that was skipped for its gradients alone has states as good as those before.
   std::string notFinite(const std::vector<HostTensor> &outputs) const;
   /// An error if something of the log could not be written.
   Expected<void> close();

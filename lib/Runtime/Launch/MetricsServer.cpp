@@ -136,6 +136,8 @@ void MetricsServer::State::serve() {
     Descriptor client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (client.get() >= 0)
       answer(client.get());
+    else // without descriptors, say, the client would be found again at once
+      ::poll(&waits[1], 1, /*milliseconds=*/100);
   }
 }
 
@@ -149,7 +151,9 @@ static Expected<std::pair<Descriptor, std::string>> listenAt(const std::string &
   };
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, wanted.ai_socktype = SOCK_STREAM;
-  ::getaddrinfo(parsed->first.c_str(), parsed->second.c_str(), &wanted, &found);
+  if (int code =
+          ::getaddrinfo(parsed->first.c_str(), parsed->second.c_str(), &wanted, &found))
+    return makeError("--metrics " + address + ": " + ::gai_strerror(code));
   std::unique_ptr<addrinfo, void (*)(addrinfo *)> owner(found, ::freeaddrinfo);
   Descriptor socket(
       ::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol));

@@ -463,7 +463,7 @@ Expected<RunEnd> Supervisor::result() {
   if (mpirunEnded && WIFEXITED(mpirunStatus) && WEXITSTATUS(mpirunStatus) == 0)
     return RunEnd();
   std::string why = "ended unexpectedly";
-  int signal = SIGKILL; // as likely as any
+  int signal = SIGKILL; // hosts and links that are lost leave no signal
   if (size_t at = text.find(signalPhrase); at != std::string::npos) {
     at += signalPhrase.size();
     signal = std::atoi(text.c_str() + at);
@@ -494,17 +494,18 @@ Expected<RunEnd> Supervisor::result() {
                              : 0);
 }
 
-/// The status of the child, to which signals are passed on meanwhile.
-static int awaitChild(pid_t child, const StopSignals *stopping) {
-  int status = 0;
+/// The status of the child, to which signals are passed on meanwhile, and the last of
+/// these; 0: none came.
+static std::pair<int, int> awaitChild(pid_t child, const StopSignals *stopping) {
+  int status = 0, asked = 0;
   for (;;) {
     pid_t got = ::waitpid(child, &status, stopping ? WNOHANG : 0);
     if (got == child || (got < 0 && errno != EINTR))
-      return status;
+      return {status, asked};
     if (!stopping)
       continue;
     if (int signal = stopping->await(0.02))
-      ::kill(child, signal);
+      ::kill(child, asked = signal);
   }
 }
 
@@ -525,17 +526,17 @@ static Expected<RunEnd> launch(const RunOptions &options) {
     return tl::unexpected(failed("cannot start a process").error());
   if (child == 0)
     supervise(options, *bundle, **answer, parent, stopping);
-  int status = awaitChild(child, stopping);
+  auto [status, asked] = awaitChild(child, stopping);
   std::string error = (*answer)->error();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return RunEnd();
   if (WIFEXITED(status) && WEXITSTATUS(status) == againStatus)
-    return RunEnd::lost(error);
+    return RunEnd::lost(error, asked);
   if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus)
     return RunEnd{WEXITSTATUS(status) - signalStatus, error};
   if (error.empty())
     return endedBy(WIFSIGNALED(status) ? WTERMSIG(status) : SIGABRT,
-                   "the process that watches mpirun was lost");
+                   "the process that watches mpirun was lost", asked);
   return makeError(error);
 }
 

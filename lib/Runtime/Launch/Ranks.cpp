@@ -249,6 +249,9 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
     transport = mpiRank() ? "mpi" : "local";
   if (transport != "local" && transport != "mpi")
     return makeError("transport '" + transport + "' is unknown; expected local or mpi");
+  if (mpiRank() && options.data.checkpoints.restarts != 0)
+    return makeError(
+        "--restarts: ranks that an mpirun has started cannot start it again");
   auto ok = runAgain(options, print, [&] {
     return transport == "local" ? runWatched(options, print) : runMpi(options, print);
   });

@@ -15,11 +15,11 @@ using namespace partita;
 using namespace partita::runtime;
 using Clock = std::chrono::steady_clock;
 
-Expected<RunEnd> runtime::endedBy(int signal, const std::string &message) {
+Expected<RunEnd> runtime::endedBy(int signal, const std::string &message, int asked) {
   for (int own : {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE})
     if (signal == own)
       return makeError(message);
-  return RunEnd::lost(message);
+  return RunEnd::lost(message, asked);
 }
 
 /// Seconds from the first pause between runs; each is twice the one before.
@@ -49,11 +49,13 @@ static std::string timeText() {
 Expected<RunEnd> runtime::runAgain(RunOptions &options, const Print &print,
                                    const std::function<Expected<RunEnd>()> &run) {
   CheckpointOptions &checkpoints = options.data.checkpoints;
+  if (checkpoints.restarts == 0)
+    return run();
   int64_t tries = 0, newest = newestOf(checkpoints.folder).first;
   for (;;) {
     auto begin = Clock::now();
     auto end = run();
-    if (!end || !end->isLost || checkpoints.restarts == 0)
+    if (!end || !end->isLost || end->signal != 0)
       return end;
     double ran = std::chrono::duration<double>(Clock::now() - begin).count();
     auto [step, since] = newestOf(checkpoints.folder);

@@ -64,7 +64,8 @@ public:
         int rank = likelyRank(page);
         end();
         return RunEnd::lost(at(rank) + ": no sign of life of the process for " +
-                            secondsText(options.timeout));
+                                secondsText(options.timeout),
+                            stop.signal);
       }
       if (pause() && stop.mustEnd()) {
         end();
@@ -101,14 +102,16 @@ private:
     if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus)
       return RunEnd{WEXITSTATUS(status) - signalStatus};
     if (WIFEXITED(status) && WEXITSTATUS(status) == againStatus)
-      return RunEnd::lost(page.error());
+      return RunEnd::lost(page.error(), stop.signal);
     if (std::string error = page.error(); !error.empty())
       return makeError(error);
     int rank = likelyRank(page);
     if (WIFSIGNALED(status))
-      return endedBy(WTERMSIG(status), at(rank) + ": the process was killed by signal " +
-                                           std::to_string(WTERMSIG(status)) + " (" +
-                                           ::strsignal(WTERMSIG(status)) + ")");
+      return endedBy(WTERMSIG(status),
+                     at(rank) + ": the process was killed by signal " +
+                         std::to_string(WTERMSIG(status)) + " (" +
+                         ::strsignal(WTERMSIG(status)) + ")",
+                     stop.signal);
     return makeError(at(rank) + ": the process ended with status " +
                      std::to_string(WEXITSTATUS(status)));
   }

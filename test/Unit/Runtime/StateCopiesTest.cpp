@@ -254,6 +254,34 @@ TEST_CASE("state copies: where a state moves, all are copied at once") {
   CHECK(taken.values[0][Weight][7] == 2);
 }
 
+TEST_CASE("state copies: a session that has ended has none") {
+  auto session = makeSession();
+  session->abort();
+  std::vector<float> input(width, 1), output(width);
+  const auto *from = reinterpret_cast<const std::byte *>(input.data());
+  auto *to = reinterpret_cast<std::byte *>(output.data());
+  REQUIRE(!session->run({{from}}, {{to}}).has_value());
+  Taken taken;
+  auto copies = session->copyStates(taken.reader());
+  REQUIRE(!copies.has_value());
+  CHECK_THAT(copies.error().message,
+             Catch::StartsWith("the session ended with an earlier error: "));
+  CHECK(made == 0);
+}
+
+TEST_CASE("state copies: those that nobody waited for are made before the next") {
+  auto session = makeSession();
+  request(*session, 2);
+  std::vector<float> before[] = {valuesOf(*session, Weight), valuesOf(*session, Sum),
+                                 valuesOf(*session, Last)};
+  Taken first, second;
+  auto copies = begin(*session, first);
+  auto others = begin(*session, second);
+  request(*session, 3);
+  first.isLike(before);
+  second.isLike(before);
+}
+
 TEST_CASE("state copies: they outlive a session") {
   Taken taken;
   std::shared_ptr<const StateCopies> copies;
