@@ -166,12 +166,17 @@ def communication(command, work):
 
 
 def gathering(command, work):
-    """Weights in parts: recompute gathers them no more often, unless it is asked to."""
+    """Weights in parts: recompute gathers them no more often, unless it is asked to.
+
+    Each collective is a call of its own, since buckets of gradients in flight are the peak of
+    so small a step.
+    """
     found = {}
     for knob in (None, False, True):
         each = [{"nodes": [f"h.{k}.*"], "parallel_optimizer_comm_recompute": knob}
                 for k in range(LAYERS)]
         spec = {"optimizer_parallel": {"enable": True, "level": 3, "threshold_kb": 0},
+                "comm_fusion": {"openstate": False},
                 **({} if knob is None else {"recompute": each})}
         step = make(command, work, spec, "--mesh", "dp=4", "--mode", "data-parallel")
         plan, m, _ = memory(step)
