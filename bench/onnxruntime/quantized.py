@@ -6,7 +6,8 @@ usage: quantized.py OUT_DIR [NAME…]
        quantized.py --list
 
 bert-dynamic and gpt2-dynamic: ONNX Runtime's `quantize_dynamic`, opset 18, weights s8 with
-one scale per tensor, activations u8, no reduced range; 1 × 128 tokens.
+one scale per tensor, activations u8, no reduced range; 1 × 128 tokens. resnet50-qoperator:
+`quantize_static` to quantized operators, weights s8 per channel, activations u8; one image.
 """
 import argparse
 import json
@@ -32,12 +33,37 @@ def gpt2(length=128):
     return specs.Gpt3(hidden=768, heads=12, layers=12, batch=1, length=length)
 
 
-def dynamic(source, target):
+def resnet50():
+    import resnet
+    return resnet.ResNet(layers=50, batch=1)
+
+
+def dynamic(network, source, target):
     from onnxruntime.quantization import QuantType, quantize_dynamic
     quantize_dynamic(source, target, weight_type=QuantType.QInt8)
 
 
-MODELS = {"bert-dynamic": (bert, dynamic), "gpt2-dynamic": (gpt2, dynamic)}
+def operators(network, source, target):
+    import onnxruntime
+    from onnxruntime import quantization
+    options = onnxruntime.SessionOptions() # folds norms into convolutions
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = source
+    onnxruntime.InferenceSession(source, options, ["CPUExecutionProvider"])
+
+    class Reader(quantization.CalibrationDataReader):
+        left = [network.sample_inputs(seed) for seed in range(2)]
+
+        def get_next(self):
+            return self.left.pop() if self.left else None
+    quantization.quantize_static(
+        source, target, Reader(), quant_format=quantization.QuantFormat.QOperator,
+        per_channel=True, activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8)
+
+
+MODELS = {"bert-dynamic": (bert, dynamic), "gpt2-dynamic": (gpt2, dynamic),
+          "resnet50-qoperator": (resnet50, operators)}
 
 
 def write(target, name):
@@ -46,7 +72,7 @@ def write(target, name):
     network = make()
     with tempfile.TemporaryDirectory() as work:
         onnx.save(network.build(), f"{work}/f32.onnx")
-        quantize(f"{work}/f32.onnx", str(target / "model.onnx"))
+        quantize(network, f"{work}/f32.onnx", str(target / "model.onnx"))
     feeds = network.sample_inputs()
     for index, (key, value) in enumerate(feeds.items()):
         proto = onnx.numpy_helper.from_array(value, key)

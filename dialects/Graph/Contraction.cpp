@@ -12,17 +12,26 @@ Expected<ShardingRule> ContractOp::ruleFor(const std::vector<Shape> &shapes,
   return adaptor.getEquation().rule(shapes);
 }
 
-LogicalResult ContractOp::verify() {
-  Type lhs = getElementTypeOrSelf(getLhs()), rhs = getElementTypeOrSelf(getRhs());
-  if (!getSums())
+/// Operands of one type, or of 8-bit integers whose products are summed in another one.
+template <typename Op> static LogicalResult verifySums(Op op, Value first, Value second) {
+  Type lhs = getElementTypeOrSelf(first), rhs = getElementTypeOrSelf(second);
+  if (!op.getSums())
     return lhs == rhs ? success()
-                      : emitOpError("multiplies ")
+                      : op.emitOpError("multiplies ")
                             << lhs << " by " << rhs << ", and says no type of sums";
   for (Type type : {lhs, rhs})
     if (!type.isInteger(8))
-      return emitOpError("sums products of 8-bit integers in ")
-             << *getSums() << ", and has an operand of " << type;
+      return op.emitOpError("sums products of 8-bit integers in ")
+             << *op.getSums() << ", and has an operand of " << type;
   return success();
+}
+
+LogicalResult ContractOp::verify() { return verifySums(*this, getLhs(), getRhs()); }
+
+LogicalResult ConvOp::verify() {
+  if (getSums() && getBias())
+    return emitOpError("sums products of 8-bit integers, and has a bias");
+  return verifySums(*this, getInput(), getFilter());
 }
 
 Expected<std::vector<HostTensor>>
@@ -221,7 +230,8 @@ Expected<std::vector<HostTensor>>
 ConvOp::evaluate(ArrayRef<const HostTensor *> operands) {
   return std::vector<HostTensor>{reference::conv(
       *operands[0], *operands[1], operands.size() > 2 ? operands[2] : nullptr,
-      windowOf(*this), shapeOf(getResult()))};
+      windowOf(*this), shapeOf(getResult()),
+      getSums() ? *dtypeOf(*getSums()) : operands[0]->type)};
 }
 
 Expected<std::vector<HostTensor>>

@@ -33,7 +33,7 @@ void forWindow(const Shape &at, const Shape &kernel, const Shape &input,
 
 HostTensor reference::conv(const HostTensor &input, const HostTensor &filter,
                            const HostTensor *bias, const Window &window,
-                           const Shape &result) {
+                           const Shape &result, DType sums) {
   std::vector<double> x = values<double>(input), w = values<double>(filter), b;
   if (bias)
     b = values<double>(*bias);
@@ -64,7 +64,7 @@ HostTensor reference::conv(const HostTensor &input, const HostTensor &filter,
       }
     ++place;
   });
-  return tensor<double>(input.type, result, y);
+  return tensor<double>(sums, result, y);
 }
 
 HostTensor reference::convTranspose(const HostTensor &input, const HostTensor &filter,

@@ -278,9 +278,11 @@ Expected<mlir::Value> globalPool(Importer &importer, mlir::Value input, bool isM
 /// products of 8-bit integers; null: that of the operands.
 Expected<mlir::Value> matMul(Importer &importer, mlir::Value lhs, mlir::Value rhs,
                              mlir::Type sums = {});
-/// The convolution that a node's attributes describe, without a bias.
+/// The convolution that a node's attributes describe, without a bias. `sums`: as of
+/// matMul. `isPadded`: the input has its pads already.
 Expected<mlir::Value> convolution(Importer &importer, const onnx_model::Node &node,
-                                  mlir::Value input, mlir::Value filter);
+                                  mlir::Value input, mlir::Value filter,
+                                  mlir::Type sums = {}, bool isPadded = false);
 
 /// One value as a list, passing an error through.
 Expected<Values> single(Expected<mlir::Value> value);

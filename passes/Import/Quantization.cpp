@@ -1,5 +1,6 @@
 //===- Quantization.cpp - Import of quantized numbers and their products --===//
 #include "passes/Import/Compose.h"
+#include "passes/Import/Windows.h"
 
 #include "partita/Reference/Kernels.h"
 
@@ -215,27 +216,93 @@ static Expected<Values> importQLinearMatMul(Importer &importer, const Node &node
   return c.results({requantized(c, product, scale, zero)});
 }
 
-/// The convolution of integers, in f64: its sums of up to 2^53 are exact.
-static Value integerConv(Compose &c, const Node &node, Value x, Value filter) {
-  Type f64 = c.importer.builder.getF64Type();
-  return c.take(convolution(c.importer, node, c.cast(x, f64), c.cast(filter, f64)));
+/// The filter as signed bytes whose zero point is 0, if its numbers are known to fit.
+static Value signedFilter(Compose &c, const Bytes &filter) {
+  if (!filter.zero && isa<IntegerType>(c.type(filter.numbers)) &&
+      !c.type(filter.numbers).isUnsignedInteger())
+    return filter.numbers;
+  if (c.importer.isExternal(filter.numbers))
+    return {};
+  Value wide = centered(c, filter);
+  auto known = wide ? c.importer.constantValue(wide) : std::nullopt;
+  if (!known)
+    return {};
+  std::vector<double> numbers = reference::values<double>(*known);
+  bool fits =
+      std::ranges::all_of(numbers, [](double n) { return n >= -128 && n <= 127; });
+  return fits ? c.cast(wide, c.importer.builder.getIntegerType(8)) : Value();
+}
+
+/// The convolution of bytes, summed in i32: around the image stand elements of its zero
+/// point, which then is taken off everywhere alike, times the sum of the channel's
+/// filter. Null where bytes do not do: a filter with numbers of nine bits, padding whose
+/// value is computed, extents that are data.
+static Value byteConv(Compose &c, const Node &node, const Bytes &image,
+                      const Bytes &filter) {
+  Type i32 = c.importer.builder.getI32Type();
+  if (!image.numbers || !filter.numbers || c.shape(image.numbers).size() < 3 ||
+      c.shape(filter.numbers).size() != c.shape(image.numbers).size() ||
+      !c.type(image.numbers).isInteger(8) || !c.type(filter.numbers).isInteger(8))
+    return {};
+  Value weights = signedFilter(c, filter), x = image.numbers;
+  if (!weights)
+    return {};
+  Shape shape = c.shape(x), kernel = c.shape(weights);
+  const size_t spatial = shape.size() - 2;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (c.importer.countOf(image.numbers, d))
+      return {};
+  if (image.zero && elementCount(c.shape(image.zero)) != 1)
+    return {};
+  WindowAttrs window = windowOf(node, shape, Shape(kernel.begin() + 2, kernel.end()));
+  bool hasPads = std::ranges::any_of(window.pads, [](int64_t pad) { return pad != 0; });
+  bool isPadded = false;
+  if (image.zero && hasPads && window.pads.size() == 2 * spatial) {
+    auto known = c.importer.isExternal(image.zero) ? std::nullopt
+                                                   : c.importer.constantValue(image.zero);
+    if (!known || elementCount(known->shape) != 1)
+      return {};
+    Shape low(2, 0), high(2, 0);
+    auto middle = window.pads.begin() + static_cast<int64_t>(spatial);
+    low.insert(low.end(), window.pads.begin(), middle);
+    high.insert(high.end(), middle, window.pads.end());
+    x = c.pad(x, low, high, reference::values<double>(*known)[0]);
+    isPadded = true;
+  }
+  Value sum = c.take(convolution(c.importer, node, x, weights, i32, isPadded));
+  if (!image.zero)
+    return sum;
+  std::vector<int64_t> taps = c.dimsFrom(1, weights);
+  Shape perChannel(kernel.size() - 1, 1);
+  perChannel[0] = kernel[0];
+  Value sums = c.reshape(c.sum(c.cast(weights, i32), taps, /*keep=*/false), perChannel);
+  return c.sub(sum, c.mul(c.reshape(image.zero, {}), sums));
+}
+
+/// The convolution of integers in i32; in f64, whose sums of up to 2^53 are exact, where
+/// bytes do not do.
+static Value integerConv(Compose &c, const Node &node, const Bytes &image,
+                         const Bytes &filter) {
+  if (Value sum = byteConv(c, node, image, filter); sum || c.failed())
+    return sum;
+  Type f64 = c.importer.builder.getF64Type(), i32 = c.importer.builder.getI32Type();
+  Value x = c.cast(centered(c, image), f64), w = c.cast(centered(c, filter), f64);
+  return c.cast(c.take(convolution(c.importer, node, x, w)), i32);
 }
 
 static Expected<Values> importConvInteger(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
-  Value x = centered(c, bytesOf(c, in(0), in(2), 1));
-  Value w = centered(c, bytesOf(c, in(1), in(3), 0));
-  return c.results({c.cast(integerConv(c, node, x, w), importer.builder.getI32Type())});
+  return c.results(
+      {integerConv(c, node, bytesOf(c, in(0), in(2), 1), bytesOf(c, in(1), in(3), 0))});
 }
 
 static Expected<Values> importQLinearConv(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
-  Value x = centered(c, bytesOf(c, in(0), in(2), 1));
-  Value w = centered(c, bytesOf(c, in(3), in(5), 0));
-  Value sum = c.cast(integerConv(c, node, x, w), importer.builder.getI32Type());
-  Shape perChannel(c.shape(x).size() - 1, 1);
+  Value sum =
+      integerConv(c, node, bytesOf(c, in(0), in(2), 1), bytesOf(c, in(3), in(5), 0));
+  Shape perChannel(c.shape(in(0)).size() - 1, 1);
   auto channel = [&](Value v) {
     Shape shape = perChannel;
     shape[0] = elementCount(c.shape(v));

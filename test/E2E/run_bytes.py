@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Products of 8-bit integers (MatMulInteger) on 1, 2 and 3 ranks: the bits of NumPy's sums in 64
-bits, with numbers that saturate where a CPU adds two products in 16. ONNX Runtime is no judge:
+"""Products and convolutions of 8-bit integers (MatMulInteger, ConvInteger) on 1, 2 and 3 ranks: the
+bits of NumPy's sums in 64 bits, with numbers that saturate where a CPU adds two products in 16. ONNX Runtime is no judge:
 its products saturate on CPUs without VNNI.
 
 usage: run_bytes.py PARTITA [NAME…]
@@ -22,6 +22,13 @@ WAYS = {
     "cpu": ([], {}),
     "avx2": (["--target-cpu", "x86-64-v3"], {"ONEDNN_MAX_CPU_ISA": "AVX2"}),
     "plain": (["--target", "plain"], {}),
+}
+IMAGE_MESHES = {
+    "one rank": [],
+    "images": ["--mesh", "d=2"],
+    "rows": ["--mesh", "d=2", "--hints", {"a": [None, None, "d", None]}],
+    "channels": ["--mesh", "d=2", "--hints", {"y": [None, "d", None, None]}],
+    "summands": ["--mesh", "d=2", "--hints", {"a": [None, "d", None, None]}],
 }
 MESHES = {
     "one rank": [],
@@ -63,6 +70,60 @@ def cases():
         extremes(random, (70000, 3), np.int8), np.uint8(255), np.int8(-128), True
 
 
+def images():
+    """Name, image, filter, the zero points, and attributes; the filter is a weight."""
+    random = np.random.default_rng(2)
+    for left, right in itertools.product([np.uint8, np.int8], repeat=2):
+        x, w = extremes(random, (2, 5, 9, 8), left), extremes(random, (6, 5, 3, 3), right)
+        kinds = f"conv_{left.__name__}_{right.__name__}"
+        yield f"{kinds}_plain", x, w, None, None, {}
+        yield f"{kinds}_both", x, w, extremes(random, (), left), extremes(random, (), right), \
+            {"pads": [1, 1, 1, 1]}
+    x = extremes(random, (1, 8, 12, 12), np.uint8)
+    w = extremes(random, (12, 8, 3, 3), np.int8)
+    yield "conv_padded", x, w, np.uint8(77), None, {"pads": [1, 0, 2, 1], "strides": [2, 1]}
+    yield "conv_same", x, w, np.uint8(77), None, {"auto_pad": "SAME_UPPER"}
+    yield "conv_dilated", x, w, np.uint8(3), np.int8(0), {"dilations": [2, 2]}
+    yield "conv_channels", x, w, np.uint8(3), extremes(random, (12,), np.int8), \
+        {"pads": [1, 1, 1, 1]}
+    yield "conv_groups", x, w[:, :2], np.uint8(128), None, {"group": 4, "pads": [1, 1, 1, 1]}
+    yield "conv_depthwise", x, w[:8, :1], np.uint8(128), None, \
+        {"group": 8, "pads": [1, 1, 1, 1]}
+    # Fits a signed byte without its zero point, as exporters write filters of u8.
+    yield "conv_shifted", x, (w.astype(np.int16) // 2 + 128).astype(np.uint8), np.uint8(3), \
+        np.uint8(128), {"pads": [1, 1, 1, 1]}
+    yield "conv_point", x, w[:, :, :1, :1], np.uint8(255), None, {}
+    yield "conv_row", x[:, :, 0], w[:, :, 0], np.uint8(255), None, {"pads": [1, 1]}
+
+
+def convolved(x, w, zx, zw, attributes):
+    x, w = x.astype(np.int64), w.astype(np.int64)
+    if zx is not None:
+        x = x - int(zx)
+    if zw is not None:
+        w = w - zw.astype(np.int64).reshape(-1, *[1] * (w.ndim - 1))
+    n, kernel, group = x.ndim - 2, w.shape[2:], attributes.get("group", 1)
+    strides = attributes.get("strides", [1] * n)
+    dilations = attributes.get("dilations", [1] * n)
+    pads = attributes.get("pads", [0] * 2 * n)
+    if "auto_pad" in attributes: # strides of 1
+        total = [(k - 1) * d for k, d in zip(kernel, dilations)]
+        pads = [t // 2 for t in total] + [t - t // 2 for t in total]
+    x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:n], pads[n:])])
+    out = [(size - (k - 1) * d - 1) // s + 1
+           for size, k, d, s in zip(x.shape[2:], kernel, dilations, strides)]
+    y = np.zeros((x.shape[0], w.shape[0], *out), np.int64)
+    each, own = w.shape[0] // group, w.shape[1]
+    for tap in itertools.product(*map(range, kernel)):
+        at = tuple(slice(t * d, t * d + (o - 1) * s + 1, s)
+                   for t, d, o, s in zip(tap, dilations, out, strides))
+        for g in range(group):
+            y[:, g * each:(g + 1) * each] += np.einsum(
+                "nc...,oc->no...", x[(slice(None), slice(g * own, (g + 1) * own), *at)],
+                w[(slice(g * each, (g + 1) * each), slice(None), *tap)])
+    return y.astype(np.int32)
+
+
 def exact(a, b, za, zb):
     a, b = a.astype(np.int64), b.astype(np.int64)
     if za is not None:
@@ -73,7 +134,7 @@ def exact(a, b, za, zb):
     return np.matmul(a, b).astype(np.int32)  # modulo 2^32
 
 
-def write(path, a, b, za, zb, is_weight):
+def write(path, a, b, za, zb, is_weight, attributes=None):
     feeds = {"a": a} if is_weight else {"a": a, "b": b}
     constants = {"b": b} if is_weight else {}
     names = ["a", "b", "", ""]
@@ -85,7 +146,8 @@ def write(path, a, b, za, zb, is_weight):
     info = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
             for n, x in feeds.items()]
     graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", names, ["y"], "product")], "main", info,
+        [helper.make_node("MatMulInteger" if attributes is None else "ConvInteger", names,
+                          ["y"], "product", **(attributes or {}))], "main", info,
         [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)],
         [numpy_helper.from_array(x, n) for n, x in constants.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
@@ -119,17 +181,24 @@ def run(partita, work, path, feeds, options, environment):
 def main():
     partita, wanted = sys.argv[1], sys.argv[2:]
     failed = count = 0
-    for name, a, b, za, zb, is_weight in cases():
+    everything = [(name, (a, b, za, zb, is_weight), exact(a, b, za, zb))
+                  for name, a, b, za, zb, is_weight in cases()]
+    everything += [(name, (x, w, zx, zw, True, attributes), convolved(x, w, zx, zw, attributes))
+                   for name, x, w, zx, zw, attributes in images()]
+    for name, operands, expected in everything:
         if wanted and name not in wanted:
             continue
-        expected = exact(a, b, za, zb)
+        a, b = operands[:2]
+        is_image = len(operands) == 6
         with tempfile.TemporaryDirectory(prefix="partita-bytes-") as folder:
             work = pathlib.Path(folder)
-            feeds = write(work / "model.onnx", a, b, za, zb, is_weight)
+            feeds = write(work / "model.onnx", *operands)
             for way, (options, environment) in WAYS.items():
-                for mesh, given in MESHES.items():
-                    # Hints are for matrices.
-                    if mesh != "one rank" and (a.ndim != 2 or b.ndim != 2):
+                for mesh, given in (IMAGE_MESHES if is_image else MESHES).items():
+                    # Hints are for matrices, and for images of two dims and one group.
+                    ranks = 4 if is_image else 2
+                    if mesh != "one rank" and (a.ndim != ranks or b.ndim != ranks or (
+                            is_image and "group" in operands[5])):
                         given = given[:2]
                     count += 1
                     try:

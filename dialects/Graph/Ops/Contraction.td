@@ -4,6 +4,11 @@
 
 include "dialects/Graph/GraphBase.td"
 
+/// Element type of the results of ops with the attribute `sums`.
+defvar sumType = [{
+  adaptor.getSums() ? ::mlir::Type(*adaptor.getSums())
+                    : ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
+
 def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let kernel = "::partita::kernels::OpFacts::engine(true)";
   let summary = "Sum of products by an einsum-like equation";
@@ -26,9 +31,7 @@ def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<D
   let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs, Graph_EquationAttr:$equation,
                        OptionalAttr<TypeAttrOf<I32>>:$sums);
   let linear = [LinearSum<[0]>, LinearSum<[1]>];
-  let elementType = [{
-    adaptor.getSums() ? ::mlir::Type(*adaptor.getSums())
-                      : ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
+  let elementType = sumType;
   let hasVerifier = 1;
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 2); }
@@ -40,7 +43,8 @@ def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<Different
   let summary = "Convolution of [N, C, spatial…] by [O, C/group, kernel…]";
   let description = [{
     `pads` holds the low pads of every spatial dim, then the high ones; they may be
-    negative. An optional bias [O] is added.
+    negative. An optional bias [O] is added. Products of 8-bit integers are summed in the
+    type that `sums` says, without a bias.
   }] # proof;
   let whole = "The kernel's dims: the taps of each rank would meet the input at a shift of its "
               "own, and all ranks run one program. Nothing is lost by it: a tap is "
@@ -48,7 +52,10 @@ def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<Different
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$filter,
                        Optional<Graph_Tensor>:$bias,
                        DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
-                       DenseI64ArrayAttr:$pads, DefaultValuedAttr<I64Attr, "1">:$group);
+                       DenseI64ArrayAttr:$pads, DefaultValuedAttr<I64Attr, "1">:$group,
+                       OptionalAttr<TypeAttrOf<I32>>:$sums);
+  let elementType = sumType;
+  let hasVerifier = 1;
   let extraClassDeclaration = inferred # [{
     int64_t getFlops();
     ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,

@@ -62,8 +62,9 @@ struct Window {
   std::vector<int64_t> strides, dilations, pads; ///< pads: all low, then all high
   int64_t group = 1;
 };
+/// As `sums`.
 HostTensor conv(const HostTensor &input, const HostTensor &filter, const HostTensor *bias,
-                const Window &window, const Shape &result);
+                const Window &window, const Shape &result, DType sums);
 HostTensor convTranspose(const HostTensor &input, const HostTensor &filter,
                          const HostTensor *bias, const Window &window,
                          const Shape &result);

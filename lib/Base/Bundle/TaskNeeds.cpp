@@ -133,6 +133,17 @@ void check(Ranges &r, const Kernel &p) {
   r.range("units", p.units, 1, std::numeric_limits<int64_t>::max());
   r.range("parts", p.parts, 1, p.units);
 }
+/// Products of 8-bit integers.
+template <typename P> void bytes(Ranges &r, const P &p) {
+  if (!isOfBytes(p))
+    return;
+  for (DType type : {lhsType(p), rhsType(p)})
+    if (type != DType::I8 && type != DType::U8)
+      r.fail("an operand has a type of its own, and one is no 8-bit integer");
+  if (static_cast<DType>(p.dtype) != DType::I32)
+    r.fail("sums of products of 8-bit integers are not of i32");
+  r.count("the number of post-ops of integers", p.post.size(), 0, 0);
+}
 void check(Ranges &r, const MatMul &p) {
   r.size("m", p.m, 1);
   r.size("n", p.n, 1);
@@ -140,15 +151,8 @@ void check(Ranges &r, const MatMul &p) {
   for (int64_t stride : {p.a_row, p.a_col, p.b_row, p.b_col, p.c_row})
     r.size("a stride", stride);
   r.range("bias_mask", p.bias_mask, 0, 3);
-  if (isOfBytes(p)) {
-    for (DType type : {lhsType(p), rhsType(p)})
-      if (type != DType::I8 && type != DType::U8)
-        r.fail("an operand has a type of its own, and one is no 8-bit integer");
-    if (static_cast<DType>(p.dtype) != DType::I32)
-      r.fail("sums of products of 8-bit integers are not of i32");
-    r.range("bias_mask of integers", p.bias_mask, 0, 0);
-    r.count("the number of post-ops of integers", p.post.size(), 0, 0);
-  }
+  r.range("bias_mask of integers", isOfBytes(p) ? p.bias_mask : 0, 0, 0);
+  bytes(r, p);
   r.count("the number of batch dims", p.batch.size(), 0, 10);
   for (const BatchDim &d : p.batch) {
     r.size("a batch dim", d.size, 1);
@@ -171,6 +175,8 @@ template <typename P> void checkImages(Ranges &r, const P &p) {
 }
 void check(Ranges &r, const Conv &p) {
   checkImages(r, p);
+  r.range("has_bias of integers", isOfBytes(p) && p.has_bias, 0, 0);
+  bytes(r, p);
   r.postOps(p.post);
 }
 void check(Ranges &r, const ConvBackwardFilter &p) { checkImages(r, p); }
@@ -303,7 +309,7 @@ NeedList needsOf(const Conv &p, int64_t) {
     dims.push_back(d.out);
   }
   Needs needs(p.dtype);
-  needs.add(src).add(weights).add(dst);
+  needs.add(src, byteWidth(lhsType(p))).add(weights, byteWidth(rhsType(p))).add(dst);
   needs.add({p.out_channels}, p.has_bias == 0).absent();
   addPostOperands(needs, p.post, dims);
   return needs.finish();

@@ -32,6 +32,15 @@ struct Images {
   }
 };
 
+/// Bytes of so many elements of both operands.
+template <typename P> double bytesOf(const P &p, double left, double right) {
+  if constexpr (requires { p.a_dtype; })
+    return left * widthOf(static_cast<uint8_t>(lhsType(p))) +
+           right * widthOf(static_cast<uint8_t>(rhsType(p)));
+  else
+    return (left + right) * widthOf(p.dtype);
+}
+
 /// Every kernel element meets every pixel of the side that `transposed` tells: of dst in
 /// a convolution and in its gradient, of src in a transposed one.
 template <typename P> Work convolution(const P &p, bool transposed) {
@@ -41,7 +50,7 @@ template <typename P> Work convolution(const P &p, bool transposed) {
   double src = real(p.batch) * real(p.in_channels) * of.in;
   double dst = real(p.batch) * real(p.out_channels) * of.out;
   return {2 * weights * real(p.batch) * (transposed ? of.in : of.out),
-          (src + weights + dst) * widthOf(p.dtype)};
+          bytesOf(p, src, weights) + dst * widthOf(p.dtype)};
 }
 
 template <typename P> std::vector<int64_t> resultDims(const P &p) {
@@ -71,9 +80,8 @@ Work of(const MatMul &p) {
     dims.push_back(d.size);
   }
   dims.insert(dims.end(), {p.m, p.n});
-  return {2 * c * k, a * static_cast<double>(byteWidth(lhsType(p))) +
-                         b * static_cast<double>(byteWidth(rhsType(p))) +
-                         (c + postElements(p.post, dims)) * widthOf(p.dtype)};
+  return {2 * c * k,
+          bytesOf(p, a, b) + (c + postElements(p.post, dims)) * widthOf(p.dtype)};
 }
 Work of(const ConvTranspose &p) { return withPost(convolution(p, true), p); }
 Work of(const Conv &p) { return withPost(convolution(p, false), p); }

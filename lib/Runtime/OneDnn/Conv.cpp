@@ -101,16 +101,16 @@ bool suitsWinograd(const task::Conv &p) {
 
 class ConvBuilder {
 public:
-  ConvBuilder(const task::Conv &params, dnnl_data_type_t type, bool transposed,
+  ConvBuilder(const task::Conv &params, const Types &types, bool transposed,
               const WeightForm *form)
-      : p(params), type(type), transposed(transposed),
+      : p(params), types(types), transposed(transposed),
         algorithm(transposed ? dnnl_deconvolution_direct : dnnl_convolution_direct),
         form(form),
         srcDims(imageDims(p.batch, p.in_channels, p.spatial, &task::SpatialDim::in)),
         dstDims(imageDims(p.batch, p.out_channels, p.spatial, &task::SpatialDim::out)),
-        given{imageDesc(srcDims, p.src_format, type),
-              imageDesc(dstDims, p.dst_format, type)},
-        weights(weightDesc(p, type, transposed)),
+        given{imageDesc(srcDims, p.src_format, types.a),
+              imageDesc(dstDims, p.dst_format, types.c)},
+        weights(weightDesc(p, types.b, transposed)),
         order(task::imageOrder(p.dst_format, dstDims.size())) {
     if (p.adds_to_result)
       addend = Place{Place::Operand, task::ConvDst};
@@ -128,7 +128,7 @@ public:
         return nullptr;
     if (first)
       addend = Place{Place::Operand, task::ConvPost};
-    images = {describeAny(srcDims, type), describeAny(dstDims, type)};
+    images = {describeAny(srcDims, types.a), describeAny(dstDims, types.c)};
     auto attr = makeAttr({p.post.begin() + first, p.post.end()}, {}, addend.has_value());
     PrimitiveDesc desc;
     if (!attr || !makeDesc(*attr, desc))
@@ -145,10 +145,11 @@ public:
     used.clear();
     for (const task::PostOp &op : post)
       if (task::isBinary(op.kind))
-        stored.push_back(describeOperand(op, dstDims, type, order));
+        stored.push_back(describeOperand(op, dstDims, types.c, order));
     used = stored;
-    images =
-        freeForm ? Images{describeAny(srcDims, type), describeAny(dstDims, type)} : given;
+    images = freeForm
+                 ? Images{describeAny(srcDims, types.a), describeAny(dstDims, types.c)}
+                 : given;
     if (!supported(post) || (freeForm && !stored.empty() && !adoptForm()))
       return nullptr;
     auto attr = makeAttr(post, used, addend.has_value());
@@ -196,8 +197,8 @@ private:
     Window w = makeWindow(p.spatial, transposed);
     // Weights that change are copied in every run, which is nothing beside the products
     // that the primitives for their stored form are slower at.
-    auto weightForm = wantedForm(weights, type, form);
-    auto bias = describe({p.out_channels}, type);
+    auto weightForm = wantedForm(weights, types.b, form);
+    auto bias = describe({p.out_channels}, types.c);
     const dnnl_memory_desc_t *biasDesc = p.has_bias ? &bias : nullptr;
     dnnl_convolution_desc_t op;
     auto init = transposed ? dnnl_dilated_deconvolution_forward_desc_init
@@ -262,7 +263,7 @@ private:
                                        {DNNL_ARG_DST, dst, dstPlace}};
     if (p.has_bias)
       arguments.push_back({DNNL_ARG_BIAS,
-                           describe({p.out_channels}, type),
+                           describe({p.out_channels}, types.c),
                            {Place::Operand, task::ConvBias}});
     bool isThere = p.adds_to_result && !copyBack;
     if (addend && !isThere && !program.addReorder(given.dst, *addend, dst, dstPlace))
@@ -308,7 +309,7 @@ private:
   }
 
   const task::Conv &p;
-  dnnl_data_type_t type;
+  Types types;
   bool transposed;
   dnnl_alg_kind_t algorithm;
   const WeightForm *form; ///< of the packed weights, or null: the primitive's choice
@@ -357,22 +358,22 @@ static std::optional<task::Conv> withWholeStrides(const task::Conv &p) {
 
 MadeCall onednn::createConv(const task::Conv &params, bool transposed,
                             const WeightForm *form, Products products) {
-  auto type = dataType(params.dtype);
-  if (!type)
+  auto types = typesOf(params);
+  if (!types)
     return plain::conv(params, transposed);
   if (!transposed)
     if (auto own = ownConv(params, form, products))
       return own;
   if (!transposed && suitsWinograd(params))
-    if (auto program = ConvBuilder(params, *type, false, form).buildWinograd())
+    if (auto program = ConvBuilder(params, *types, false, form).buildWinograd())
       return std::unique_ptr<Call>(std::move(program));
   if (auto whole = transposed ? std::nullopt : withWholeStrides(params)) {
     // These read what they need; a copy of the image would read all that is counted.
-    auto program = ConvBuilder(*whole, *type, false, form).build(true, false);
+    auto program = ConvBuilder(*whole, *types, false, form).build(true, false);
     if (program && program->implementation().starts_with("jit_1x1"))
       return std::unique_ptr<Call>(std::move(program));
   }
-  ConvBuilder builder(params, *type, transposed, form);
+  ConvBuilder builder(params, *types, transposed, form);
   // In channels-first form oneDNN has a fast path for few cases only (im2col and GEMM;
   // one GEMM a group); its blocked forms pay for the copies. Channels-last is taken as
   // it is.

@@ -91,23 +91,6 @@ std::optional<Product> asRow(const task::MatMul &p) {
   return row;
 }
 
-/// Element types of the operands and of the result.
-struct Types {
-  dnnl_data_type_t a, b, c;
-};
-
-/// Nothing where oneDNN has no such product, or not an exact one: without VNNI its sums
-/// of two products of bytes saturate at 16 bits.
-std::optional<Types> typesOf(const task::MatMul &p) {
-  if (!task::isOfBytes(p)) {
-    auto type = dataType(p.dtype);
-    return type ? std::optional(Types{*type, *type, *type}) : std::nullopt;
-  }
-  if (task::rhsType(p) != DType::I8 || !multipliesBytes())
-    return std::nullopt;
-  return Types{task::lhsType(p) == DType::I8 ? dnnl_s8 : dnnl_u8, dnnl_s8, dnnl_s32};
-}
-
 struct Descs {
   Dims dims; ///< of the result
   dnnl_memory_desc_t a, b, c, bias;

@@ -140,6 +140,22 @@ bool hasWideVectors();
 /// Whether oneDNN sums products of bytes without saturation on the way (VNNI).
 bool multipliesBytes();
 
+/// Element types of the operands and of the result.
+struct Types {
+  dnnl_data_type_t a, b, c;
+};
+/// Types of a MatMul or a Conv. Nothing where oneDNN has no such product, or not an exact
+/// one: without VNNI its sums of two products of bytes saturate at 16 bits.
+template <typename P> std::optional<Types> typesOf(const P &p) {
+  if (!task::isOfBytes(p)) {
+    auto type = dataType(p.dtype);
+    return type ? std::optional(Types{*type, *type, *type}) : std::nullopt;
+  }
+  if (task::rhsType(p) != DType::I8 || !multipliesBytes())
+    return std::nullopt;
+  return Types{task::lhsType(p) == DType::I8 ? dnnl_s8 : dnnl_u8, dnnl_s8, dnnl_s32};
+}
+
 /// An error where a form is given for which oneDNN has nothing better than loops.
 using MadeCall = Expected<std::unique_ptr<Call>>;
 MadeCall createMatMul(const task::MatMul &params, const WeightForm *form,

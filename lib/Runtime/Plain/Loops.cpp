@@ -24,6 +24,24 @@ namespace {
 template <typename T>
 using Sum = std::conditional_t<std::is_floating_point_v<Compute<T>>, Compute<T>, int64_t>;
 
+/// Calls `visitor.template operator()<T, A, B>()` with the types of the result and of the
+/// operands of a product.
+template <typename P, typename Visitor> void visitTypes(const P &p, Visitor visitor) {
+  if (!task::isOfBytes(p))
+    return visitType(static_cast<DType>(p.dtype),
+                     [&]<typename T>() { visitor.template operator()<T, T, T>(); });
+  auto with = [&]<typename A>() {
+    if (task::rhsType(p) == DType::I8)
+      visitor.template operator()<int32_t, A, int8_t>();
+    else
+      visitor.template operator()<int32_t, A, uint8_t>();
+  };
+  if (task::lhsType(p) == DType::I8)
+    with.template operator()<int8_t>();
+  else
+    with.template operator()<uint8_t>();
+}
+
 //===----------------------------------------------------------------------===//
 // MatMul
 //===----------------------------------------------------------------------===//
@@ -114,21 +132,9 @@ private:
       loops.unit(unit);
   }
   void loops(Operands operands, int64_t begin, int64_t end) const override {
-    if (!task::isOfBytes(p)) {
-      visitType(static_cast<DType>(p.dtype),
-                [&]<typename T>() { loopsOf<T, T, T>(operands, begin, end); });
-      return;
-    }
-    auto with = [&]<typename A>() {
-      if (task::rhsType(p) == DType::I8)
-        loopsOf<int32_t, A, int8_t>(operands, begin, end);
-      else
-        loopsOf<int32_t, A, uint8_t>(operands, begin, end);
-    };
-    if (task::lhsType(p) == DType::I8)
-      with.template operator()<int8_t>();
-    else
-      with.template operator()<uint8_t>();
+    visitTypes(p, [&]<typename T, typename A, typename B>() {
+      loopsOf<T, A, B>(operands, begin, end);
+    });
   }
 
   task::MatMul p;
@@ -231,18 +237,19 @@ public:
 
 private:
   void loops(Operands operands, int64_t begin, int64_t end) const override {
-    visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
+    visitTypes(p, [&]<typename T, typename A, typename B>() {
       for (int64_t unit = begin; unit < end; ++unit)
-        typed<T>(operands, unit / p.out_channels, unit % p.out_channels);
+        typed<T, A, B>(operands, unit / p.out_channels, unit % p.out_channels);
     });
   }
 
-  template <typename T> void typed(Operands operands, int64_t n, int64_t oc) const {
+  template <typename T, typename A, typename B>
+  void typed(Operands operands, int64_t n, int64_t oc) const {
     auto *target = static_cast<T *>(operands[task::ConvDst]);
     auto *bias = p.has_bias ? static_cast<const T *>(operands[task::ConvBias]) : nullptr;
     forBox(outBox, [&](const int64_t *out) {
       Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
-      sum += taps<T>(operands, n, oc, out);
+      sum += taps<T, A, B>(operands, n, oc, out);
       T &to = target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)];
       if (p.adds_to_result)
         sum += static_cast<Sum<T>>(load(to));
@@ -250,10 +257,10 @@ private:
     });
   }
 
-  template <typename T>
+  template <typename T, typename A, typename B>
   Sum<T> taps(Operands operands, int64_t n, int64_t oc, const int64_t *out) const {
-    auto *source = static_cast<const T *>(operands[task::ConvSrc]);
-    auto *weights = static_cast<const T *>(operands[task::ConvWeights]);
+    auto *source = static_cast<const A *>(operands[task::ConvSrc]);
+    auto *weights = static_cast<const B *>(operands[task::ConvWeights]);
     int64_t inPerGroup = p.in_channels / p.groups,
             outPerGroup = p.out_channels / p.groups;
     int64_t group = oc / outPerGroup;

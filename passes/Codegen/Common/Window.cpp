@@ -126,6 +126,11 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
     return success();
   task::Conv params;
   params.dtype = static_cast<int64_t>(codegen::dtypeOf(result));
+  if constexpr (requires { op.getSums(); })
+    if (op.getSums()) {
+      params.a_dtype = static_cast<uint8_t>(codegen::dtypeOf(op.getInput()));
+      params.b_dtype = static_cast<uint8_t>(codegen::dtypeOf(op.getFilter()));
+    }
   params.batch = in[0], params.in_channels = in[1], params.out_channels = out[1];
   params.groups = static_cast<int64_t>(op.getGroup());
   params.src_format = model.formatOf(image.view);

@@ -126,3 +126,11 @@ func.func @f(%x: tensor<2x3xf32>, %w: tensor<3x4xi8>) -> tensor<2x4xi32> {
   %y = "graph.contract"(%x, %w) {equation = #graph.equation<"m k, k n -> m n">, sums = i32} : (tensor<2x3xf32>, tensor<3x4xi8>) -> tensor<2x4xi32>
   return
 }
+
+// -----
+
+func.func @f(%x: tensor<1x2x5x5xui8>, %w: tensor<3x2x3x3xi8>, %b: tensor<3xi32>) -> tensor<1x3x3x3xi32> {
+  // expected-error @+1 {{sums products of 8-bit integers, and has a bias}}
+  %y = "graph.conv"(%x, %w, %b) {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, sums = i32} : (tensor<1x2x5x5xui8>, tensor<3x2x3x3xi8>, tensor<3xi32>) -> tensor<1x3x3x3xi32>
+  return
+}

@@ -60,15 +60,16 @@ using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, ConvBackwardFil
                             Wait, Repeat, Skip, Update, AllToAllV, Rows>;
 
 /// Fixed operand positions of the engine calls.
-/// Element types of the operands of a product: those of the table, or the result's.
-inline DType lhsType(const MatMul &p) {
+/// Element types of the operands of a MatMul or a Conv: those of the table, or the
+/// result's.
+template <typename P> DType lhsType(const P &p) {
   return static_cast<DType>(p.a_dtype.value_or(p.dtype));
 }
-inline DType rhsType(const MatMul &p) {
+template <typename P> DType rhsType(const P &p) {
   return static_cast<DType>(p.b_dtype.value_or(p.dtype));
 }
 /// Whether products of 8-bit integers are summed in a wider type.
-inline bool isOfBytes(const MatMul &p) { return p.a_dtype || p.b_dtype; }
+template <typename P> bool isOfBytes(const P &p) { return p.a_dtype || p.b_dtype; }
 
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
 enum ConvOperand { ConvSrc, ConvWeights, ConvDst, ConvBias, ConvScratch, ConvPost };
