@@ -11,25 +11,13 @@ using namespace partita;
 
 namespace {
 /// A struct as a dictionary, by the `visit` that writes it as JSON.
-class AttributeWriter {
+class AttributeWriter : public RecordWriter<AttributeWriter> {
 public:
-  static constexpr bool reads = false;
   explicit AttributeWriter(MLIRContext *context) : builder(context) {}
 
   void member(std::string_view key, const auto &value) {
     members.push_back(builder.getNamedAttr(StringRef(key), made(value)));
   }
-  template <typename T>
-  void optional(std::string_view key, const T &value, const T &absent = T()) {
-    if (!(value == absent))
-      member(key, value);
-  }
-  template <typename T>
-  void optional(std::string_view key, const std::optional<T> &value) {
-    if (value)
-      member(key, *value);
-  }
-  bool isThere(std::string_view, bool isWritten) { return isWritten; }
 
   template <typename T> Attribute record(const T &value) {
     visit(*this, value);
@@ -58,9 +46,8 @@ private:
 };
 
 /// The inverse; the first error stays.
-class AttributeReader {
+class AttributeReader : public RecordReader<AttributeReader> {
 public:
-  static constexpr bool reads = true;
   AttributeReader(DictionaryAttr from, std::string where)
       : from(from), where(std::move(where)) {}
 
@@ -70,18 +57,7 @@ public:
     else
       keep(where + ": expected a member '" + std::string(key) + "'");
   }
-  template <typename T>
-  void optional(std::string_view key, T &value, const T &absent = T()) {
-    if (from.contains(StringRef(key)))
-      member(key, value);
-    else
-      value = absent;
-  }
-  template <typename T> void optional(std::string_view key, std::optional<T> &value) {
-    if (from.contains(StringRef(key)))
-      member(key, value.emplace());
-  }
-  bool isThere(std::string_view key, bool) const { return from.contains(StringRef(key)); }
+  bool has(std::string_view key) const { return from.contains(StringRef(key)); }
 
   template <typename T> void record(T &value) { visit(*this, value); }
 

@@ -28,29 +28,59 @@ namespace partita {
 /// A struct as a direction visits it: what is written does not change.
 template <typename Io, typename T> using As = std::conditional_t<Io::reads, T, const T>;
 
-class JsonRecordWriter {
+/// Members that may be absent, for a direction that writes: `Self` has `member`.
+template <typename Self> class RecordWriter {
 public:
   static constexpr bool reads = false;
+
+  /// Written unless it is `absent`.
+  template <typename T>
+  void optional(std::string_view key, const T &value, const T &absent = T()) {
+    if (!(value == absent))
+      self().member(key, value);
+  }
+  template <typename T>
+  void optional(std::string_view key, const std::optional<T> &value) {
+    if (value)
+      self().member(key, *value);
+  }
+  /// Whether members that come together, `key` the first of them, are written, or there.
+  bool isThere(std::string_view, bool isWritten) { return isWritten; }
+
+private:
+  Self &self() { return static_cast<Self &>(*this); }
+};
+
+/// Members that may be absent, for a direction that reads: `Self` has `member` and `has`.
+template <typename Self> class RecordReader {
+public:
+  static constexpr bool reads = true;
+
+  template <typename T>
+  void optional(std::string_view key, T &value, const T &absent = T()) {
+    if (self().has(key))
+      self().member(key, value);
+    else
+      value = absent;
+  }
+  template <typename T> void optional(std::string_view key, std::optional<T> &value) {
+    if (self().has(key))
+      self().member(key, value.emplace());
+  }
+  bool isThere(std::string_view key, bool) { return self().has(key); }
+
+private:
+  Self &self() { return static_cast<Self &>(*this); }
+};
+
+class JsonRecordWriter : public RecordWriter<JsonRecordWriter> {
+public:
   explicit JsonRecordWriter(JsonWriter &out) : out(out) {}
 
   void member(std::string_view key, const auto &value) {
     out.key(key);
     write(value);
   }
-  /// Written unless it is `absent`.
-  template <typename T>
-  void optional(std::string_view key, const T &value, const T &absent = T()) {
-    if (!(value == absent))
-      member(key, value);
-  }
-  template <typename T>
-  void optional(std::string_view key, const std::optional<T> &value) {
-    if (value)
-      member(key, *value);
-  }
-  /// Whether members that come together, `key` the first of them, are written, or there.
-  bool isThere(std::string_view, bool isWritten) { return isWritten; }
-
   template <typename T> void record(const T &value) {
     out.beginObject();
     visit(*this, value);
@@ -81,9 +111,8 @@ private:
 };
 
 /// The first error stays; what is behind it is not to be used.
-class JsonRecordReader {
+class JsonRecordReader : public RecordReader<JsonRecordReader> {
 public:
-  static constexpr bool reads = true;
   explicit JsonRecordReader(JsonValue value) : from(std::move(value)) {}
 
   template <typename T> void member(std::string_view key, T &value) {
@@ -92,18 +121,7 @@ public:
     else
       keep(found.error());
   }
-  template <typename T>
-  void optional(std::string_view key, T &value, const T &absent = T()) {
-    if (from.has(key))
-      member(key, value);
-    else
-      value = absent;
-  }
-  template <typename T> void optional(std::string_view key, std::optional<T> &value) {
-    if (from.has(key))
-      member(key, value.emplace());
-  }
-  bool isThere(std::string_view key, bool) const { return from.has(key); }
+  bool has(std::string_view key) const { return from.has(key); }
 
   template <typename T> void record(T &value) { visit(*this, value); }
 
