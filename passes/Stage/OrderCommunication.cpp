@@ -226,7 +226,7 @@ struct OrderCommunicationPass
     }
   }
 
-  /// Whether it updates parameters, and nobody has ordered it yet.
+  /// Whether the function updates parameters, and none of its calls is started yet.
   static bool isStep(func::FuncOp function) {
     bool updates = false, isOrdered = false;
     for (Operation &op : function.front()) {
