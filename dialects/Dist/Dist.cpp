@@ -226,6 +226,8 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
       return op->emitOpError("says that it is forward, which an op without a phase is");
     return phase;
   }
+  if (name == stageAttr || name == tripsAttr)
+    return expectAttr<IntegerAttr>(op, attr, "integer");
   if (name == recomputeAttr)
     return verifyRecomputeAttr(op, attr);
   if (name == servedAttr || name == servedAgainAttr)

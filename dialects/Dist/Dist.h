@@ -38,6 +38,8 @@ inline constexpr llvm::StringLiteral servedAgainAttr = "dist.served_again";
 inline constexpr llvm::StringLiteral stateAttr = "dist.state";
 /// On the module: what a search knows of its plan, numbers by name.
 inline constexpr llvm::StringLiteral certificateAttr = "dist.certificate";
+/// On a function that a schedule runs: how often in a request, an integer.
+inline constexpr llvm::StringLiteral tripsAttr = "dist.trips";
 /// On the module: reshard by slices, gathers and reductions only.
 inline constexpr llvm::StringLiteral noAllToAllAttr = "dist.no_all_to_all";
 

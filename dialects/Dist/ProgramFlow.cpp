@@ -474,6 +474,8 @@ LogicalResult dist::checkCallees(CallingOpInterface op) {
 }
 
 int64_t dist::tripsOf(FunctionOpInterface function) {
+  if (auto trips = function->getAttrOfType<IntegerAttr>(tripsAttr))
+    return trips.getInt();
   auto module = function->getParentOfType<mlir::ModuleOp>();
   if (!module || !function.isPrivate())
     return 1;

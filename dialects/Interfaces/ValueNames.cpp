@@ -9,7 +9,7 @@ using namespace mlir;
 using namespace partita;
 
 void partita::copyStepMarks(Operation *from, Operation *to) {
-  for (StringRef name : {phaseAttr, recomputeAttr, parameterAttr})
+  for (StringRef name : {phaseAttr, stageAttr, recomputeAttr, parameterAttr})
     if (Attribute mark = from->getAttr(name))
       to->setAttr(name, mark);
     else

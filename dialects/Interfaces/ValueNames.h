@@ -32,6 +32,9 @@ inline constexpr char nodeInputsAttr[] = "graph.node_inputs";
 /// The part of a training step that an op belongs to (dist.PhaseAttr); none: forward. The
 /// attribute stays on the op at every level; conversions have theirs from L2 on.
 inline constexpr char phaseAttr[] = "dist.phase";
+/// The stage of a pipeline that an op of a training step belongs to, an integer, at L1
+/// before the step is split; ops without one follow what they read.
+inline constexpr char stageAttr[] = "dist.stage";
 /// On a forward op that the backward pass computes again (dist.RecomputeAttr), at L1 and
 /// L2.
 inline constexpr char recomputeAttr[] = "dist.recompute";

@@ -75,6 +75,8 @@ LogicalResult TaskDialect::verifyOperationAttribute(Operation *op, NamedAttribut
              << " is a list of names, on the module";
     return success();
   }
+  if (attr.getName() == onceAttr)
+    return success();
   if (attr.getName() != microBatchesAttr)
     return op->emitOpError("has an unknown attribute ") << attr.getName();
   auto number = dyn_cast<IntegerAttr>(attr.getValue());

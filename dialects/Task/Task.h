@@ -36,6 +36,12 @@ int64_t microBatchesOf(mlir::ModuleOp module);
 inline constexpr llvm::StringLiteral slicedAttr = "task.sliced";
 inline constexpr llvm::StringLiteral outputsAttr = "task.outputs";
 
+/// On arguments and results of a function that a segment is to run: the buffer, by a name
+/// that those of one program share.
+inline constexpr llvm::StringLiteral bufferAttr = "task.buffer";
+/// On such a function: it runs once in a request.
+inline constexpr llvm::StringLiteral onceAttr = "task.once";
+
 /// The module's programs, transfers and schedules as plain structs, in their order in the
 /// module; the module has been verified.
 schedule::Pipeline pipelineOf(mlir::ModuleOp module);

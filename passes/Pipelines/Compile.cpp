@@ -21,7 +21,9 @@
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/Recompute.h"
 #include "passes/Pipelines/Training.h"
+#include "passes/Shard/Passes.h"
 #include "passes/Shard/SearchPlan.h"
+#include "passes/Stage/Passes.h"
 #include "passes/Train/MarkRecompute.h"
 #include "passes/Train/Passes.h"
 
@@ -149,6 +151,8 @@ Expected<void> Compiler::derive() {
   auto ok = runPasses("00-imported", buildImportedPipeline);
   if (ok && training && request.train->spec.choosesAccumulation)
     ok = divide();
+  if (ok && onImported)
+    ok = onImported();
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
       buildTrainedPipeline(manager, request.train->spec);
@@ -212,6 +216,30 @@ Expected<void> Compiler::recompute() {
   return ok;
 }
 
+/// A stage's step becomes the functions that its schedule runs; some conversions of the
+/// forward part take place again behind it.
+Expected<void> Compiler::cutStep() {
+  if (!cutsStep)
+    return {};
+  auto ok = runPasses("02c-segments", [&](OpPassManager &manager) {
+    CutStepPassOptions options;
+    options.partsWeights = partsWeights;
+    manager.addPass(createCutStepPass(options));
+    manager.addPass(createVerifyPlannedPass());
+  });
+  if (!ok)
+    return ok;
+  price.receivedBytes = price.collectives = price.peakBytes = 0;
+  for (auto function : module->getOps<func::FuncOp>()) {
+    Price part = dist::priceOfConversions(function);
+    const int64_t trips = dist::tripsOf(function);
+    price.receivedBytes += part.receivedBytes * trips;
+    price.collectives += part.collectives * trips;
+    price.peakBytes = std::max(price.peakBytes, part.peakBytes);
+  }
+  return {};
+}
+
 Expected<void> Compiler::decide() {
   const Mesh mesh = request.mesh();
   job.progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
@@ -266,8 +294,9 @@ Expected<void> Compiler::partition() {
                             [](PassManager &manager) {
                               manager.addPass(createVerifyPartitionedPass());
                             })
-                : recompute().and_then(
-                      [&] { return runPasses("03-partitioned", buildRanksPipeline); });
+                : recompute().and_then([&] { return cutStep(); }).and_then([&] {
+                    return runPasses("03-partitioned", buildRanksPipeline);
+                  });
   if (!ok)
     return ok;
   summarize();

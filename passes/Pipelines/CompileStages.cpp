@@ -2,6 +2,7 @@
 #include "passes/Pipelines/CompileStages.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Units.h"
 #include "partita/Rule/Decide/ReadyRules.h"
@@ -30,25 +31,53 @@ static const Hints &fileOf(const Request &request) {
   return request.hints && request.hints->file ? *request.hints->file : none;
 }
 
+/// What a pipeline that trains cannot do is said before the work.
+static Expected<void> checkStagedTraining(const Request &request, const Hints &hints) {
+  const train::Spec &spec = request.train->spec;
+  const std::string file = "--train " + request.train->file + ": ";
+  // Phases of a step that the file has are not known.
+  if (spec.trainingInfo)
+    return makeError(file + "a step that the model's file has (\"training_info\") is not "
+                            "cut into stages");
+  if (spec.accumulation > 1 && request.cut.microBatches > 1)
+    return makeError(file + "\"accumulation\" is " + std::to_string(spec.accumulation) +
+                     " and --micro-batches is " +
+                     std::to_string(request.cut.microBatches) +
+                     ": one of them says how many micro-batches a step has");
+  if (request.cut.groups > 0 || !hints.groups.empty())
+    return makeError(file +
+                     "a training step has one stage on each group of ranks: "
+                     "leave out " +
+                     (request.cut.groups > 0 ? std::string("--groups")
+                                             : "\"groups\" of " + hints.file));
+  if (request.cut.schedule == Schedule::Interleaved)
+    return makeError(file + "--schedule interleaved is for several stages on a group of "
+                            "ranks, and a training step has one on each; there are 1f1b, "
+                            "gpipe, zb-h1");
+  if (!request.model.states.empty())
+    return makeError(file + "--state and stages of a training step do not go together");
+  return {};
+}
+
 Expected<bool> partita::wantsStages(const Request &request) {
   const Cut &cut = request.cut;
   const Hints &hints = fileOf(request);
   const std::optional<Plan> &plan = request.plan;
-  if (request.levels.from > Level::L0 ||
-      !(cut.stages > 1 || cut.groups > 0 || cut.microBatches > 1 ||
-        request.meshes.size() > 1 ||
-        (plan && (plan->entry().stages.size() > 1 || plan->entry().microBatches > 1)) ||
-        !hints.stages.empty() || !hints.groups.empty()))
+  if (request.levels.from > Level::L0)
     return false;
+  const bool hasStages = cut.stages > 1 || cut.groups > 0 || request.meshes.size() > 1 ||
+                         (plan && plan->entry().stages.size() > 1) ||
+                         !hints.stages.empty() || !hints.groups.empty();
+  const bool hasSlices = cut.microBatches > 1 || (plan && plan->entry().microBatches > 1);
   if (!request.train)
-    return true;
-  // A step that the file has says nothing of micro-batches.
-  return makeError(
-      "--train: a training step is not cut into stages yet" +
-      std::string(request.train->spec.trainingInfo
-                      ? ", that which the file has (\"training_info\") neither"
-                      : "; micro-batches are \"accumulation\" in the "
-                        "specification (docs/training.md)"));
+    return hasStages || hasSlices;
+  if (hasStages)
+    return checkStagedTraining(request, hints).map([] { return true; });
+  if (cut.microBatches > 1)
+    return makeError("--micro-batches: a training step of one stage takes them from "
+                     "\"accumulation\" in " +
+                     request.train->file);
+  return false;
 }
 
 namespace {
@@ -70,8 +99,7 @@ public:
 
   Expected<void> run() override {
     auto ok = check()
-                  .and_then([&] { return import(); })
-                  .and_then([&] { return cut(); })
+                  .and_then([&] { return request.train ? importStep() : import(); })
                   .and_then([&] { return planStages(); });
     return ok && request.levels.to >= Level::L4 ? assemble() : ok;
   }
@@ -158,8 +186,11 @@ private:
                        " meshes, there are " + std::to_string(groups) +
                        (groups == stages ? " stages" : " groups of ranks"));
     const bool isGpipe = request.cut.schedule == Schedule::Gpipe;
-    if (groups == stages && request.cut.schedule)
-      return makeError(std::string("--schedule ") + (isGpipe ? "gpipe" : "interleaved") +
+    if (request.cut.schedule > Schedule::Gpipe && !request.train)
+      return makeError("--schedule " + str(*request.cut.schedule) +
+                       " orders the backward pass of a training step (--train)");
+    if (groups == stages && request.cut.schedule && !request.train)
+      return makeError("--schedule " + str(*request.cut.schedule) +
                        " is for groups of ranks with several stages (--groups), of which "
                        "there are none: it would have no effect");
     // One stage in each: the order is that of the micro-batches.
@@ -211,8 +242,67 @@ private:
     full = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
     for (const auto &[name, shape] : full.outputs)
       outputs.push_back(name);
-    return request.cut.microBatches == 1 ? ok
-                                         : findBatch().and_then([&] { return slice(); });
+    if (request.cut.microBatches > 1)
+      ok = findBatch().and_then([&] { return slice(); });
+    return ok.and_then([&] { return cut(); }).map([&](const auto &stages) {
+      program = splitStages(product.module->lookupSymbol<func::FuncOp>("main"), stages);
+    });
+  }
+
+  /// The training step as a step per stage. Its forward ops get their stages before it is
+  /// derived, and gradients inherit them.
+  Expected<void> importStep() {
+    train::Spec &spec = now.request.train->spec;
+    if (request.cut.microBatches > 1) {
+      spec.choosesAccumulation = true;
+      now.feedback.microBatches = request.cut.microBatches;
+    } else {
+      order.microBatches = request.cut.microBatches = spec.accumulation;
+    }
+    product.onImported = [&] {
+      return cut().map([&](const auto &stages) { markStages(stages); });
+    };
+    auto ok = product.timed(Level::L0, "import", &Compiler::import);
+    if (!ok)
+      return ok;
+    product.cutsStep = true;
+    product.partsWeights = pipelineStep().partsWeights();
+    full = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
+    for (const auto &[name, shape] : full.outputs)
+      outputs.push_back(name);
+    for (const auto &[name, shape] : full.inputs)
+      if (!shape.empty())
+        sliced.insert(name);
+    auto made = splitStep(*product.module);
+    if (!made)
+      return tl::unexpected(made.error());
+    program = std::move(*made);
+    return {};
+  }
+
+  PipelineStep pipelineStep() const {
+    return {request.cut.schedule == Schedule::Gpipe ? StepSchedule::Gpipe
+            : request.cut.schedule == Schedule::ZbH1
+                ? StepSchedule::ZeroBubbleH1
+                : StepSchedule::OneForwardOneBackward,
+            order.numGroups(), request.cut.microBatches};
+  }
+
+  /// Says on each op in which stage it is, and sorts the ops by stage: cotangents are
+  /// summed in the order in which the backward pass meets the ops that read a value.
+  void markStages(const std::vector<int32_t> &stages) {
+    mlir::Block &block = product.module->lookupSymbol<func::FuncOp>("main").front();
+    std::vector<std::vector<Operation *>> byStage(
+        static_cast<size_t>(1 + *std::ranges::max_element(stages)));
+    Builder builder(&product.context);
+    for (auto [op, stage] : llvm::zip_equal(block.without_terminator(), stages))
+      if (stage >= 0) {
+        op.setAttr(stageAttr, builder.getI64IntegerAttr(stage));
+        byStage[static_cast<size_t>(stage)].push_back(&op);
+      }
+    for (const auto &ops : byStage)
+      for (Operation *op : ops)
+        op->moveBefore(block.getTerminator());
   }
 
   /// The extent of the batch: the first dim of the first input that has one.
@@ -363,8 +453,8 @@ private:
     return request.plan ? Expected<void>() : placeStages(made);
   }
 
-  /// Which stage every op is in, and a module for each.
-  Expected<void> cut() {
+  /// Which stage every op is in; −1: it has no operands.
+  Expected<std::vector<int32_t>> cut() {
     auto function = product.module->lookupSymbol<func::FuncOp>("main");
     auto flow = dist::buildFlow(function, *Mesh::parse(""));
     if (failed(flow))
@@ -375,13 +465,13 @@ private:
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     if (auto ok = checkHintNames(graph); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
     auto stages = assignStages(graph);
     if (!stages)
       return tl::unexpected(stages.error());
     auto made = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
     if (auto ok = checkCount(static_cast<int64_t>(made)); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
     auto cost = costOf(graph);
     if (!cost)
       return tl::unexpected(cost.error());
@@ -393,8 +483,7 @@ private:
     for (size_t i = 0; i < (*flow)->operations.size(); ++i)
       if ((*flow)->operations[i])
         byOp.push_back((*stages)[i]);
-    program = splitStages(function, byOp);
-    return {};
+    return byOp;
   }
 
   /// Says of each stage what it begins with, its work, and what it passes on.
@@ -497,9 +586,10 @@ private:
     auto ok = product.timed(Level::L2, "strategies", &Compiler::annotate).and_then([&] {
       return product.timed(Level::L3, "partition", &Compiler::partition);
     });
-    // Each micro-batch goes through all of the stage.
+    // Each micro-batch goes through all of the stage; a step says itself what is in its
+    // loop.
     for (PlanCollective &collective : product.report.collectives)
-      collective.times *= request.cut.microBatches;
+      collective.times *= request.train ? 1 : request.cut.microBatches;
     if (!ok || request.levels.to < Level::L2)
       return ok;
     product.plan.entry().stages[0].collectives = product.report.collectives;
@@ -518,7 +608,8 @@ private:
       if (auto ok = planStage(); !ok)
         return makeError(prefix + ok.error().message);
       if (request.levels.to >= Level::L2) {
-        recordShared(*product.module, s);
+        if (!request.train) // a step's segments are no function any more
+          recordShared(*product.module, s);
         product.plan.entry().stages[0].ranks = ranksOf(order.groupOf[s]);
         if (const auto &certificate = product.plan.entry().certificate)
           planned[order.groupOf[s]] += certificate->memoryPerDevice;
@@ -548,7 +639,14 @@ private:
 
   Expected<void> assemble() {
     product.context.loadDialect<task_ir::TaskDialect>(); // made before any pass
-    product.module = assembleStages(program, {order, sliced, outputs});
+    if (request.train) {
+      auto made = assembleStep(program, pipelineStep(), sliced, outputs);
+      if (!made)
+        return tl::unexpected(made.error());
+      product.module = std::move(*made);
+    } else {
+      product.module = assembleStages(program, {order, sliced, outputs});
+    }
     return product.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
   }
 

@@ -149,6 +149,11 @@ public:
   Feedback next; ///< states after annotate(), stages of a pipeline: for other entries
   Plan plan;     ///< filled by annotate() and partition()
   Price price;   ///< of the plan, before it is partitioned
+  /// Runs on the imported model before a training step is derived of it; empty: nothing.
+  std::function<Expected<void>()> onImported;
+  /// The module is a stage's step: partition() cuts it into segments (partita-cut-step),
+  /// with gradients of weights apart or not.
+  bool cutsStep = false, partsWeights = false;
 
   /// Runs what `add` adds, then writes the module as `dump`, unless that is empty.
   Expected<void> runPasses(const std::string &dump,
@@ -164,6 +169,7 @@ private:
   Expected<void> dump(const std::string &name);
   Expected<PlanStage> stageOf(mlir::ModuleOp decided);
   Expected<void> divide();
+  Expected<void> cutStep();
   Expected<void> keepStates();
   void recordStates();
   /// Replaces the module by what an earlier run has written for a level, and verifies it.

@@ -37,3 +37,23 @@ std::string partita::str(const std::vector<Mesh> &meshes) {
     text += (text.empty() ? "" : ";") + mesh.str();
   return text;
 }
+
+static constexpr std::pair<Schedule, const char *> schedules[] = {
+    {Schedule::Interleaved, "interleaved"},
+    {Schedule::Gpipe, "gpipe"},
+    {Schedule::OneForwardOneBackward, "1f1b"},
+    {Schedule::ZbH1, "zb-h1"}};
+
+Expected<Schedule> partita::readSchedule(const std::string &word) {
+  for (auto [schedule, name] : schedules)
+    if (word == name)
+      return schedule;
+  return makeError("there is no schedule '" + word + "'");
+}
+
+std::string partita::str(Schedule schedule) {
+  for (auto [known, name] : schedules)
+    if (known == schedule)
+      return name;
+  return {};
+}

@@ -42,15 +42,20 @@ struct Training {
   train::Spec spec;
 };
 
-/// In which order a group of several stages runs them, see StageOrder.
-enum class Schedule : uint8_t { Interleaved, Gpipe };
+/// In which order ranks run stages (StageOrder), or the parts of a training step of
+/// several (StepSchedule).
+enum class Schedule : uint8_t { Interleaved, Gpipe, OneForwardOneBackward, ZbH1 };
+/// "interleaved", "gpipe", "1f1b", "zb-h1".
+Expected<Schedule> readSchedule(const std::string &word);
+/// The inverse.
+std::string str(Schedule schedule);
 
 /// Of a pipeline (docs/stages.md).
 struct Cut {
   int64_t stages = 1;       ///< more by hints
   int64_t groups = 0;       ///< of ranks, to which stages are dealt in turn; 0: one each
   int64_t microBatches = 1; ///< slices of the batch that go through the stages
-  std::optional<Schedule> schedule = std::nullopt; ///< absent: interleaved
+  std::optional<Schedule> schedule = std::nullopt; ///< absent: interleaved, 1f1b
 };
 
 struct Target {

@@ -32,7 +32,8 @@ struct VerifyImportedPass : partita::impl::VerifyImportedPassBase<VerifyImported
       for (NamedAttribute attr : op->getDiscardableAttrs())
         if (attr.getName().getValue().starts_with("dist.") &&
             // A training step passes this gate, too.
-            attr.getName() != phaseAttr && attr.getName() != recomputeAttr)
+            attr.getName() != phaseAttr && attr.getName() != stageAttr &&
+            attr.getName() != recomputeAttr)
           return op->emitOpError("carries ")
                  << attr.getName() << " in an imported program";
       if (isa<graph::GradientOp>(op))

@@ -56,6 +56,34 @@ def CompleteSchedulesPass : Pass<"partita-complete-schedules", "::mlir::ModuleOp
   }];
 }
 
+def CutStepPass : Pass<"partita-cut-step", "::mlir::ModuleOp"> {
+  let summary = "Cuts a stage's planned step into what its schedule runs";
+  let description = [{
+    A step of level L2 whose @main runs a loop over micro-batches becomes functions: what
+    stands before the loop, a trip's forward and backward ops (and those of weights, if a
+    schedule parts them), what stands behind the loop. What one makes and another reads has
+    a buffer, named by `task.buffer` on arguments and results; what @main takes from or
+    gives to other stages for all micro-batches becomes the part of one. What stands
+    outside of the loop is cut where it waits for other stages (`task.level`).
+
+    Before:
+    ```mlir
+    func.func private @micro_batch(%sum, %x, %w) { %y = …  %g = … {dist.phase = …} return }
+    func.func @main(%x, %w {dist.state = …}) { %s = graph.repeat @micro_batch trips 4 …  %n = … }
+    ```
+    After:
+    ```mlir
+    func.func @begin() -> (… {task.buffer = "carried0"}) attributes {task.once}
+    func.func @forward(%x {task.buffer = "argument0"}, …) -> (… {task.buffer = "kept0"})
+        attributes {dist.trips = 4}
+    func.func @backward(…) attributes {dist.trips = 4}
+    func.func @end(…) attributes {task.once}
+    ```
+  }];
+  let options = [Option<"partsWeights", "part-weights", "bool", "false",
+                        "Gradients of weights are a segment of their own">];
+}
+
 def OrderCommunicationPass : Pass<"partita-order-communication", "::mlir::ModuleOp"> {
   let summary = "Puts a training step's collectives into buckets that start early";
   let description = [{

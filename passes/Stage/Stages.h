@@ -9,6 +9,8 @@
 #define PARTITA_PASSES_STAGE_STAGES_H
 
 #include "partita/Base/Bundle/StageOrder.h"
+#include "partita/Base/Error.h"
+#include "partita/Comm/StepOrder.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -26,6 +28,8 @@ struct StageCrossing {
   std::string name;
   int32_t from = 0;
   std::vector<int32_t> to;
+  /// Of a training step: it crosses once in a request, not with every micro-batch.
+  bool once = false;
 };
 
 struct SplitProgram {
@@ -38,6 +42,23 @@ struct SplitProgram {
 /// its stage or an earlier one.
 SplitProgram splitStages(mlir::func::FuncOp function,
                          const std::vector<int32_t> &stageOf);
+
+/// On an argument of a stage's @main that comes `once`: the level of the segments that
+/// can read it (docs/training-pipelines.md).
+inline constexpr llvm::StringLiteral levelAttr = "task.level";
+/// On a result of a stage's @main: another stage reads it.
+inline constexpr llvm::StringLiteral crossingAttr = "task.crossing";
+/// The least level of what stands behind the loop over micro-batches.
+inline constexpr int64_t levelBehindLoop = 1000;
+
+/// A training step, whose @main runs the loop over micro-batches, as a step per stage:
+/// each has the forward ops of its stage (stageAttr) with their gradients, the parameters
+/// that these read, and their updates. What crosses within a micro-batch is a row of the
+/// stage's loop: [micro-batches, …], or [rows of all micro-batches, …] where the value
+/// has the batch as its first dim. A state is in one stage; others get its value once,
+/// and give their part of its gradient once. An error names an op whose operand is made
+/// in a stage that runs later.
+Expected<SplitProgram> splitStep(mlir::ModuleOp step);
 
 /// How the stages of a program run.
 struct PipelineShape {
@@ -54,6 +75,16 @@ struct PipelineShape {
 /// which order segments run; partita-complete-schedules adds the rest.
 mlir::OwningOpRef<mlir::ModuleOp> assembleStages(const SplitProgram &program,
                                                  const PipelineShape &shape);
+
+/// What runs a training step of stages that partita-cut-step has cut and that are
+/// partitioned since: one program per stage with a buffer for each name, and a schedule
+/// from lib/Comm. `inputs` have a slice per micro-batch, `outputs` are the step's in its
+/// order. What crosses has as few slots as let no rank wait for itself; the schedules are
+/// whole. An error where the order cannot be run.
+Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+assembleStep(const SplitProgram &program, const PipelineStep &shape,
+             const std::set<std::string> &inputs,
+             const std::vector<std::string> &outputs);
 
 } // namespace partita
 

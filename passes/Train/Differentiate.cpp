@@ -15,21 +15,26 @@ namespace {
 /// Gives each op that is built its phase and the name of what it differentiates.
 class Marker : public OpBuilder::Listener {
 public:
-  void begin(StringRef node, Phase phase) {
-    this->node = node.str();
+  void begin(Operation *differentiated, Phase phase) {
+    node = dist::nodeName(differentiated);
+    stage = differentiated->getAttr(stageAttr);
     this->phase = phase;
   }
 
   void notifyOperationInserted(Operation *op, OpBuilder::InsertPoint) override {
     MLIRContext *context = op->getContext();
-    if (!isa<ConstantOp>(op)) // a constant is of no phase: equal ones are one
+    if (!isa<ConstantOp>(op)) { // a constant is of no phase: equal ones are one
       dist::setPhase(op, phase);
+      if (stage)
+        op->setAttr(stageAttr, stage);
+    }
     StringRef suffix = phase == Phase::Weight ? "/weight" : "/backward";
     op->setLoc(NameLoc::get(StringAttr::get(context, node + suffix)));
   }
 
 private:
   std::string node;
+  Attribute stage; ///< null: the op has none
   Phase phase = Phase::Backward;
 };
 
@@ -118,7 +123,7 @@ private:
   Expected<void> differentiateOp(Operation *op, Phase phase, ArrayRef<Value> given,
                                  const std::vector<bool> &asked) {
     std::string node = dist::nodeName(op);
-    marker.begin(node, phase);
+    marker.begin(op, phase);
     Values operands(op->operand_begin(), op->operand_end());
     auto fail = [&](const std::string &why) -> Expected<void> {
       size_t first = static_cast<size_t>(llvm::find(asked, true) - asked.begin());

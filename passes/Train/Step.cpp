@@ -35,7 +35,10 @@ Expected<void> StepBuilder::run() {
   if (auto ok = differentiateLoss(*built); !ok)
     return ok;
   markArguments();
-  if (spec.accumulation > 1)
+  // A pipeline runs the loop over micro-batches as a schedule, of one as of several.
+  const bool isStaged =
+      llvm::any_of(main.front(), [](Operation &op) { return op.hasAttr(stageAttr); });
+  if (spec.accumulation > 1 || isStaged)
     accumulate();
   return update();
 }

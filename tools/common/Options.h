@@ -102,14 +102,12 @@ template <typename Set> void addCompile(Set &set, Request &request) {
   set.range("groups", cut.groups, 1, 1024,
             "Deal the stages in turn to this many groups of ranks, each with a mesh of "
             "--mesh (default: a group for each stage)");
-  set.word("schedule", {"interleaved", "gpipe"},
-           into(cut.schedule,
-                [](const std::string &word) {
-                  return Expected<Schedule>(word == "gpipe" ? Schedule::Gpipe
-                                                            : Schedule::Interleaved);
-                }),
+  set.word("schedule", {"interleaved", "gpipe", "1f1b", "zb-h1"},
+           into(cut.schedule, readSchedule),
            "Order in which ranks run several stages. interleaved: the next stage for a "
-           "few micro-batches; gpipe: all micro-batches of a stage");
+           "few micro-batches; gpipe: all micro-batches of a stage. With --train: 1f1b "
+           "(default), gpipe, or zb-h1, which puts gradients of weights off "
+           "(docs/training-pipelines.md)");
   set.range("micro-batches", cut.microBatches, 1, 65536,
             "Slices of the batch that go through the stages one after the other");
   set.texts("state", "states", append(request.model.states),

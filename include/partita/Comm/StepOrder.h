@@ -1,0 +1,68 @@
+//===- StepOrder.h - Schedules of a training step's pipeline ----*- C++ -*-===//
+//
+// A step of K stages on K ranks of a pipeline runs, for each micro-batch, the forward
+// part F of every stage, then the backward parts B from the last stage to the first, and
+// the gradients of weights W, which nobody waits for before the update. In which order a
+// rank runs its parts decides how long ranks wait (the bubble) and how many micro-batches
+// they keep values of. With unit times t_F, t_B, t_W, K stages and m micro-batches:
+//
+//   gpipe   all F, then all B              bubble (K−1)(t_F + t_B + t_W)   keeps m
+//   1f1b    K−1−s F ahead, then B and F    bubble (K−1)(t_F + t_B + t_W)   keeps K−s
+//           in turns
+//   zb-h1   as 1f1b, with W put off so     bubble (K−1)(t_F + t_B − t_W)   keeps K
+//           that B is passed on earlier
+//
+// (Huang et al. 2019; Narayanan et al. 2021; Qi et al. 2024.) Stage 1 of 2 with 3
+// micro-batches under 1f1b runs F0 B0 F1 B1 F2 B2, stage 0 runs F0 F1 B0 F2 B1 B2.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_COMM_STEPORDER_H
+#define PARTITA_COMM_STEPORDER_H
+
+#include <cstdint>
+#include <vector>
+
+namespace partita {
+
+enum class StepSchedule : uint8_t { OneForwardOneBackward, Gpipe, ZeroBubbleH1 };
+
+/// Weight: gradients of weights where a schedule puts them off; else they are a part of
+/// Backward.
+enum class StepPart : uint8_t { Forward, Backward, Weight };
+
+struct StepTurn {
+  StepPart part = StepPart::Forward;
+  int64_t microBatch = 0;
+  auto operator<=>(const StepTurn &) const = default;
+};
+
+struct PipelineStep {
+  StepSchedule schedule = StepSchedule::OneForwardOneBackward;
+  int64_t stages = 1;
+  int64_t microBatches = 1;
+
+  /// Whether Weight is a part of its own.
+  bool partsWeights() const { return schedule == StepSchedule::ZeroBubbleH1; }
+};
+
+/// What the rank of a stage runs between what stands before and behind the loop over
+/// micro-batches, one after the other.
+std::vector<StepTurn> turnsOf(const PipelineStep &shape, int64_t stage);
+
+/// Seconds of the parts, by stage or one for all; `transfer` between neighbours.
+struct StepTimes {
+  double forward = 1, backward = 1, weight = 1, transfer = 0;
+};
+struct StepTimeline {
+  double seconds = 0;
+  std::vector<double> busy; ///< by stage
+  /// By stage the most micro-batches of which a forward part has run, and not yet the
+  /// last part that reads what it kept.
+  std::vector<int64_t> kept;
+};
+/// When everything is done if every part begins as soon as what it waits for is there.
+StepTimeline simulate(const PipelineStep &shape, const std::vector<StepTimes> &times);
+
+} // namespace partita
+
+#endif // PARTITA_COMM_STEPORDER_H
