@@ -69,17 +69,18 @@ static std::vector<Cut> betweenNodes(const FlowGraph &graph,
 }
 
 /// The ops that read a state, make what becomes of it, or read that: they are in one
-/// stage, where it lies.
+/// stage, where it lies. A state that nothing changes, as a parameter before its step is
+/// derived, may be read in several.
 static std::set<int32_t> opsOfState(const FlowGraph &graph, const FlowOp &state) {
   std::set<int32_t> ops;
+  if (state.tied < 0)
+    return ops;
   auto addUsers = [&](int32_t value) {
     for (const FlowUse &use : graph.values[static_cast<size_t>(value)].uses)
       if (graph.ops[static_cast<size_t>(use.op)].kind == FlowKind::Compute)
         ops.insert(use.op);
   };
   addUsers(state.results[0]);
-  if (state.tied < 0)
-    return ops;
   int32_t next = graph.ops[static_cast<size_t>(state.tied)].operands[0];
   addUsers(next);
   if (int32_t maker = graph.values[static_cast<size_t>(next)].producer;

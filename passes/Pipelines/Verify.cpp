@@ -8,8 +8,10 @@
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
+#include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Recompute.h"
+#include "passes/Reference/EvaluatePipeline.h"
 #include "passes/Reference/Inputs.h"
 
 #include <cmath>
@@ -129,6 +131,11 @@ private:
       if (auto ok = compareReturned("imported program", *given, *outside, lines); !ok)
         return tl::unexpected(ok.error());
     }
+    auto staged = wantsStages(job.request);
+    if (!staged)
+      return tl::unexpected(staged.error());
+    if (*staged)
+      return comparePipeline(lines);
     if (auto ok = compiler.annotate(); !ok)
       return tl::unexpected(ok.error());
     if (auto ok = compiler.partition(); !ok)
@@ -234,6 +241,57 @@ private:
     std::string last =
         options.steps > 1 ? ", step " + std::to_string(options.steps - 1) : std::string();
     return compare("partitioned program" + last, actual.back(), wanted.back(), lines);
+  }
+
+  /// All steps on the virtual ranks of a pipeline, each from what it itself has left.
+  Expected<void> comparePipeline(std::vector<std::string> &lines) {
+    Job staged = job.upTo(Level::L4);
+    auto made = stageCompiler(staged);
+    if (auto ok = made->run(); !ok)
+      return ok;
+    Compiler &product = made->compiler();
+    auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
+    NamedTensors left; // states
+    for (size_t step = 0; step < asked.size(); ++step) {
+      NamedTensors inputs;
+      for (unsigned i = 0; i < original.getNumArguments(); ++i) {
+        dist::StateAttr state = dist::argumentState(original, i);
+        StringAttr name = state ? state.getName()
+                                : original.getArgAttrOfType<StringAttr>(i, "graph.name");
+        inputs.insert_or_assign(name.str(), asked[step][i]);
+      }
+      for (auto &[name, tensor] : left)
+        inputs.insert_or_assign(name, std::move(tensor));
+      auto outputs = evaluatePipeline(
+          *product.module, inputs, [&](StringRef name) { return weight(product, name); },
+          options.stop);
+      if (!outputs)
+        return tl::unexpected(outputs.error());
+      left.clear();
+      Tensors actual;
+      for (unsigned i = 0; i < original.getNumResults(); ++i) {
+        dist::StateAttr state = dist::resultState(original, i);
+        const std::string name =
+            (state ? state.getName()
+                   : original.getResultAttrOfType<StringAttr>(i, "graph.name"))
+                .str();
+        auto found = outputs->find(name);
+        if (found == outputs->end())
+          return makeError("the pipeline does not give '" + name + "'");
+        if (state)
+          left.emplace(name, found->second);
+        actual.push_back(found->second);
+      }
+      std::vector<std::string> unused;
+      const bool isLast = step + 1 == asked.size();
+      if (auto ok =
+              compare("pipeline" + (asked.size() > 1 ? ", step " + std::to_string(step)
+                                                     : std::string()),
+                      actual, wanted[step], isLast ? lines : unused);
+          !ok)
+        return ok;
+    }
+    return {};
   }
 
   /// Of the module at hand, at whatever level: what counts are names.

@@ -260,7 +260,8 @@ private:
   LogicalResult giveCarried() {
     for (unsigned i = 0; i < numCarried(); ++i) {
       BlockArgument before = micro.getArgument(i);
-      buffers[before] = buffers[loop->getResult(i)] = carriedBuffer(i);
+      for (Value end : {Value(before), Value(loop->getResult(i))})
+        buffers[end] = carriedBuffer(i);
       give(lastBegin(),
            {loop.getCarried()[i], carriedBuffer(i), dist::argumentLayout(micro, i)});
       Value next = micro.front().getTerminator()->getOperand(i);

@@ -42,7 +42,7 @@ class Step:
         path, spec_path = f"{work}/{name}.onnx", f"{work}/spec.json"
         self.inputs, self.label_shape, self.classes = training_models.MODELS[name](path)
         loss = {"kind": "softmax_cross_entropy", "labels": "labels", "axis": -1,
-                "of": {"mlp": "fc2", "conv": "fc"}.get(name, "head")}
+                "of": self.output(name)}
         self.spec = {"loss": loss, **spec}
         with open(spec_path, "w") as file:
             json.dump(self.spec, file)
@@ -55,6 +55,9 @@ class Step:
         told = re.search(r"collectives in (\d+) calls", done.stdout + done.stderr)
         self.calls = int(told[1]) if told else 0
         self.bundle = f"{work}/bundle"
+
+    def output(self, name):
+        return {"mlp": "fc2", "conv": "fc"}.get(name, "head")
 
     def feeds(self, steps):
         random = np.random.default_rng(7)

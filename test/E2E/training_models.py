@@ -152,6 +152,33 @@ def stack(path, batch=64, layers=12, width=32):
     return {"x": lambda r: r.normal(0, 1, (batch, width)).astype(np.float32)}, (batch,), 8
 
 
+def unet(path, batch=4, width=6):
+    """Convolutions down and up again; each step up reads what the step down has made."""
+    w = Writer(6)
+    x = w.input("x", [batch, 2, 16, 16])
+
+    def conv(x, name, a, b, **more):
+        return w.op("Relu", [w.op("Conv", [x, w.weight(f"{name}.weight", b, a, 3, 3),
+                                           w.weight(f"{name}.bias", b)],
+                                  name, pads=[1] * 4, **more)], f"{name}.relu")
+
+    size = w.op("Constant", [], "sizes", value=numpy_helper.from_array(
+        np.array([1, 1, 2, 2], np.float32)))
+    down = [conv(x, "down0", 2, width)]
+    for k in (1, 2):
+        down.append(conv(down[-1], f"down{k}", width * k, width * (k + 1), strides=[2, 2]))
+    x = down.pop()
+    for k in (2, 1):
+        x = w.op("Resize", [x, "", size], f"up{k}.size", mode="nearest")
+        x = w.op("Concat", [x, down.pop()], f"up{k}.join", axis=1)
+        x = conv(x, f"up{k}", width * (2 * k + 1), width * k)
+    x = w.op("GlobalAveragePool", [x], "mean")
+    x = w.op("Flatten", [x], "flat")
+    x = w.op("MatMul", [x, w.weight("head.weight", width, 8)], "head")
+    w.save(path, x, [batch, 8])
+    return {"x": lambda r: r.normal(0, 1, (batch, 2, 16, 16)).astype(np.float32)}, (batch,), 8
+
+
 def two_batches(path):
     """An input whose first dim is not the batch of the other."""
     w = Writer(5)
@@ -159,5 +186,5 @@ def two_batches(path):
     w.save(path, w.op("MatMul", [x, w.weight("head.weight", 8, 8)], "head"), [4, 8])
 
 
-MODELS = {"stack": stack, "mlp": mlp, "conv": convolutional, "transformer": transformer,
+MODELS = {"stack": stack, "mlp": mlp, "conv": convolutional, "transformer": transformer, "unet": unet,
           "fused": fused}

@@ -93,9 +93,8 @@ template <typename Set> void addModel(Set &set, Request &request) {
            "Use the strategies of this plan.json instead of deciding");
 }
 
-template <typename Set> void addCompile(Set &set, Request &request) {
-  addModel(set, request);
-  Cut &cut = request.cut;
+/// Stages of a pipeline.
+template <typename Set> void addCut(Set &set, Cut &cut) {
   set.range("stages", cut.stages, 1, 1024,
             "Cut the model into this many stages of a pipeline (docs/stages.md); --mesh "
             "holds for every stage, or lists one each: \"tp=2;tp=1\"");
@@ -110,6 +109,11 @@ template <typename Set> void addCompile(Set &set, Request &request) {
            "(docs/training-pipelines.md)");
   set.range("micro-batches", cut.microBatches, 1, 65536,
             "Slices of the batch that go through the stages one after the other");
+}
+
+template <typename Set> void addCompile(Set &set, Request &request) {
+  addModel(set, request);
+  addCut(set, request.cut);
   set.texts("state", "states", append(request.model.states),
             "INPUT=OUTPUT: a request's output is the input of the next one, and stays in "
             "place; a star means the same text on both sides: 'past.*=present.*' "

@@ -29,6 +29,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   command->add_option("model", options->request.model.file, "A bundle, or an ONNX file")
       ->required();
   addModel(options->set, options->request);
+  addCut(options->set, options->request.cut);
   refuseBlankMesh(*command);
   addVerify(options->set, options->verify, options->strict);
   addVerifyModel(options->set, options->verify);
@@ -53,7 +54,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
         return;
       }
     for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
-                               "--shape", "--const", "--train", "--steps", "--f64"})
+                               "--shape", "--const", "--train", "--steps", "--f64",
+                               "--stages", "--groups", "--schedule", "--micro-batches"})
       if (isBundle && command->count(option) != 0) {
         status = fail(std::string(option) + " is for a model; '" + file +
                           "' is a bundle, which has its own",

@@ -1,0 +1,187 @@
+//===- EvaluatePipeline.cpp - Running schedules on host tensors -----------===//
+#include "passes/Reference/EvaluatePipeline.h"
+
+#include "dialects/Task/Task.h"
+
+#include <algorithm>
+#include <optional>
+
+using namespace mlir;
+using namespace partita;
+
+namespace {
+class Runner {
+public:
+  Runner(ModuleOp module, const WeightLoader &weights, StopFlag stop)
+      : pipeline(task_ir::pipelineOf(module)), weights(weights), stop(stop) {
+    for (auto op : module.getOps<task_ir::ProgramOp>()) {
+      Program &program = programs.emplace_back();
+      for (auto buffer : op.getBody().front().getOps<task_ir::BufferOp>())
+        program.buffers.push_back(
+            {buffer, std::vector<std::optional<HostTensor>>(buffer.getSlots())});
+      for (auto segment : op.getBody().front().getOps<task_ir::SegmentOp>())
+        program.segments.push_back(segment);
+    }
+  }
+
+  Expected<NamedTensors> run(const NamedTensors &given) {
+    if (auto ok = bind(given); !ok)
+      return tl::unexpected(ok.error());
+    for (bool moves = true; moves;) {
+      moves = false;
+      for (size_t p = 0; p < programs.size(); ++p)
+        for (;;) {
+          auto went = advance(p);
+          if (!went)
+            return tl::unexpected(went.error());
+          if (!*went)
+            break;
+          moves = true;
+        }
+    }
+    for (size_t p = 0; p < programs.size(); ++p)
+      if (programs[p].next < entries(p).size())
+        return makeError("program " + pipeline.programs[p].name + " waits for ever in " +
+                         "entry " + std::to_string(programs[p].next));
+    return results();
+  }
+
+private:
+  struct Buffer {
+    task_ir::BufferOp op;
+    std::vector<std::optional<HostTensor>> slots;
+  };
+  struct Program {
+    std::vector<Buffer> buffers;
+    SmallVector<task_ir::SegmentOp> segments;
+    size_t next = 0;       ///< entry
+    bool hasBegun = false; ///< its waits are over
+  };
+
+  const std::vector<schedule::Entry> &entries(size_t program) const {
+    return pipeline.programs[program].schedules[0].entries;
+  }
+
+  std::optional<HostTensor> &slot(int64_t program, int64_t buffer, int64_t microBatch) {
+    auto &slots =
+        programs[static_cast<size_t>(program)].buffers[static_cast<size_t>(buffer)].slots;
+    return slots[static_cast<size_t>(microBatch) % slots.size()];
+  }
+
+  /// The part of a request's tensor that a micro-batch has: rows of the first dim.
+  static HostTensor slice(const HostTensor &whole, size_t part, size_t parts) {
+    HostTensor one = whole;
+    one.shape[0] /= static_cast<int64_t>(parts);
+    const size_t bytes = whole.bytes.size() / parts;
+    auto begin = whole.bytes.begin() + static_cast<std::ptrdiff_t>(part * bytes);
+    one.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(bytes));
+    return one;
+  }
+
+  Expected<void> bind(const NamedTensors &given) {
+    for (Program &program : programs)
+      for (Buffer &buffer : program.buffers) {
+        auto name = buffer.op.getInput() ? buffer.op.getInput() : buffer.op.getState();
+        if (!name)
+          continue;
+        auto found = given.find(name->str());
+        if (found == given.end())
+          return makeError("nothing is given for '" + name->str() + "'");
+        for (size_t s = 0; s < buffer.slots.size(); ++s)
+          buffer.slots[s] = buffer.slots.size() == 1
+                                ? found->second
+                                : slice(found->second, s, buffer.slots.size());
+      }
+    return {};
+  }
+
+  /// A transfer takes place when both of its ends have started it.
+  Expected<void> start(const schedule::Flight &flight) {
+    const schedule::Transfer &it =
+        pipeline.transfers[static_cast<size_t>(flight.transfer)];
+    if (++started[flight] < 2)
+      return {};
+    auto &from = slot(it.from, it.fromBuffer, flight.microBatch);
+    if (!from)
+      return makeError("transfer " + it.name + " of micro-batch " +
+                       std::to_string(flight.microBatch) + " has nothing to move");
+    slot(it.to, it.toBuffer, flight.microBatch) = *from;
+    return {};
+  }
+
+  Expected<bool> advance(size_t p) {
+    Program &program = programs[p];
+    if (program.next == entries(p).size())
+      return false;
+    const schedule::Entry &entry = entries(p)[program.next];
+    for (const schedule::Flight &flight : entry.waits)
+      if (started[flight] < 2)
+        return false;
+    if (entry.segment >= 0)
+      if (auto ok = runSegment(p, entry); !ok)
+        return tl::unexpected(ok.error());
+    for (const schedule::Flight &flight : entry.starts)
+      if (auto ok = start(flight); !ok)
+        return tl::unexpected(ok.error());
+    ++program.next;
+    return true;
+  }
+
+  Expected<void> runSegment(size_t p, const schedule::Entry &entry) {
+    const auto number = static_cast<size_t>(entry.segment);
+    const schedule::Segment &segment = pipeline.programs[p].segments[number];
+    task_ir::SegmentOp op = programs[p].segments[number];
+    if (segment.mayBeSkipped)
+      return makeError("segment " + segment.name +
+                       " has a condition, which is not "
+                       "evaluated");
+    Tensors inputs;
+    for (int64_t buffer : segment.reads) {
+      auto &value = slot(static_cast<int64_t>(p), buffer, entry.microBatch);
+      if (!value)
+        return makeError("segment " + segment.name + " of micro-batch " +
+                         std::to_string(entry.microBatch) + " reads " +
+                         pipeline.programs[p].buffers[static_cast<size_t>(buffer)].name +
+                         ", which holds nothing");
+      inputs.push_back(*value);
+    }
+    auto outputs = evaluatePartitioned(op.callee(), inputs, weights, stop);
+    if (!outputs)
+      return makeError("segment " + segment.name + " of program " +
+                       pipeline.programs[p].name + ": " + outputs.error().message);
+    for (auto [buffer, value] : llvm::zip_equal(segment.writes, *outputs))
+      slot(static_cast<int64_t>(p), buffer, entry.microBatch) = std::move(value);
+    return {};
+  }
+
+  Expected<NamedTensors> results() {
+    NamedTensors named;
+    for (Program &program : programs)
+      for (Buffer &buffer : program.buffers) {
+        auto name = buffer.op.getOutput() ? buffer.op.getOutput() : buffer.op.getState();
+        if (!name)
+          continue;
+        HostTensor whole = *buffer.slots[0];
+        for (size_t s = 1; s < buffer.slots.size(); ++s) {
+          whole.shape[0] += buffer.slots[s]->shape[0];
+          llvm::append_range(whole.bytes, buffer.slots[s]->bytes);
+        }
+        named.insert_or_assign(name->str(), std::move(whole));
+      }
+    return named;
+  }
+
+  schedule::Pipeline pipeline;
+  const WeightLoader &weights;
+  StopFlag stop;
+  std::vector<Program> programs;
+  std::map<schedule::Flight, int> started; ///< ends
+};
+} // namespace
+
+Expected<NamedTensors> partita::evaluatePipeline(ModuleOp module,
+                                                 const NamedTensors &given,
+                                                 const WeightLoader &weights,
+                                                 StopFlag stop) {
+  return Runner(module, weights, stop).run(given);
+}
