@@ -303,22 +303,20 @@ static Layout layoutOf(dist::LayoutAttr layout, Type type) {
                 : Layout::replicated(cast<RankedTensorType>(type).getShape().vec());
 }
 
-/// Assembles one result and checks that replicas agree to the bit.
-static Expected<HostTensor> assemble(const Mesh &mesh, const Layout &layout,
-                                     const RankTensors &results, size_t index) {
-  HostTensor global = HostTensor::zeros(results[0][index].type, layout.globalShape());
+Expected<HostTensor> partita::assemble(const Mesh &mesh, const Layout &layout,
+                                       const Tensors &parts) {
+  HostTensor global = HostTensor::zeros(parts[0].type, layout.globalShape());
   size_t width = byteWidth(global.type);
-  for (size_t r = 0; r < results.size(); ++r)
-    insertLocal(mesh, layout, static_cast<int64_t>(r), width,
-                results[r][index].bytes.data(), global.bytes.data());
-  for (size_t r = 0; r < results.size(); ++r) {
+  for (size_t r = 0; r < parts.size(); ++r)
+    insertLocal(mesh, layout, static_cast<int64_t>(r), width, parts[r].bytes.data(),
+                global.bytes.data());
+  for (size_t r = 0; r < parts.size(); ++r) {
     HostTensor copy = global;
-    insertLocal(mesh, layout, static_cast<int64_t>(r), width,
-                results[r][index].bytes.data(), copy.bytes.data());
+    insertLocal(mesh, layout, static_cast<int64_t>(r), width, parts[r].bytes.data(),
+                copy.bytes.data());
     if (copy.bytes != global.bytes)
-      return makeError("result " + std::to_string(index) + ": rank " + std::to_string(r) +
-                       " disagrees with another rank that holds the "
-                       "same elements");
+      return makeError("rank " + std::to_string(r) +
+                       " disagrees with another rank that holds the same elements");
   }
   return global;
 }
@@ -361,9 +359,12 @@ Expected<Tensors> partita::evaluateLocals(func::FuncOp function,
   for (unsigned i = 0; i < function.getNumResults(); ++i) {
     Layout layout =
         layoutOf(dist::resultLayout(function, i), function.getResultTypes()[i]);
-    auto tensor = assemble(*mesh, layout, *results, i);
+    Tensors parts;
+    for (Tensors &rank : *results)
+      parts.push_back(std::move(rank[i]));
+    auto tensor = assemble(*mesh, layout, parts);
     if (!tensor)
-      return tl::unexpected(tensor.error());
+      return makeError("result " + std::to_string(i) + ": " + tensor.error().message);
     assembled.push_back(std::move(*tensor));
   }
   return assembled;

@@ -48,6 +48,10 @@ Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function, const Tensors
 /// themselves. localPart: what `rank` holds of a global tensor, its padding garbage.
 HostTensor localPart(const Mesh &mesh, const Layout &layout, int64_t rank,
                      const HostTensor &global);
+/// The inverse of localPart for the parts of all ranks. An error if ranks that hold the
+/// same element disagree.
+Expected<HostTensor> assemble(const Mesh &mesh, const Layout &layout,
+                              const Tensors &parts);
 /// Runs all ranks on `inputs[rank][argument]` and assembles the results.
 Expected<Tensors> evaluateLocals(mlir::func::FuncOp function, const RankTensors &inputs,
                                  const WeightLoader &weights, StopFlag stop = {});

@@ -2,9 +2,9 @@
 #include "passes/Reference/EvaluatePipeline.h"
 
 #include "dialects/Task/Task.h"
+#include "partita/Base/Layout/Reshard.h"
 
 #include <algorithm>
-#include <optional>
 
 using namespace mlir;
 using namespace partita;
@@ -16,9 +16,9 @@ public:
       : pipeline(task_ir::pipelineOf(module)), weights(weights), stop(stop) {
     for (auto op : module.getOps<task_ir::ProgramOp>()) {
       Program &program = programs.emplace_back();
+      program.mesh = dist::findMesh(op).getMesh();
       for (auto buffer : op.getBody().front().getOps<task_ir::BufferOp>())
-        program.buffers.push_back(
-            {buffer, std::vector<std::optional<HostTensor>>(buffer.getSlots())});
+        program.buffers.push_back({buffer, std::vector<Tensors>(buffer.getSlots())});
       for (auto segment : op.getBody().front().getOps<task_ir::SegmentOp>())
         program.segments.push_back(segment);
     }
@@ -47,25 +47,38 @@ public:
   }
 
 private:
+  /// Each slot has a part per rank; none: nothing was written there yet.
   struct Buffer {
     task_ir::BufferOp op;
-    std::vector<std::optional<HostTensor>> slots;
+    std::vector<Tensors> slots;
+
+    const Layout &layout() { return op.getLayout().getLayout(); }
   };
   struct Program {
     std::vector<Buffer> buffers;
     SmallVector<task_ir::SegmentOp> segments;
-    size_t next = 0;       ///< entry
-    bool hasBegun = false; ///< its waits are over
+    Mesh mesh;
+    size_t next = 0; ///< entry
   };
 
   const std::vector<schedule::Entry> &entries(size_t program) const {
     return pipeline.programs[program].schedules[0].entries;
   }
 
-  std::optional<HostTensor> &slot(int64_t program, int64_t buffer, int64_t microBatch) {
-    auto &slots =
-        programs[static_cast<size_t>(program)].buffers[static_cast<size_t>(buffer)].slots;
+  Buffer &bufferAt(int64_t program, int64_t buffer) {
+    return programs[static_cast<size_t>(program)].buffers[static_cast<size_t>(buffer)];
+  }
+
+  Tensors &slot(int64_t program, int64_t buffer, int64_t microBatch) {
+    auto &slots = bufferAt(program, buffer).slots;
     return slots[static_cast<size_t>(microBatch) % slots.size()];
+  }
+
+  static Tensors partsOf(Program &program, Buffer &buffer, const HostTensor &whole) {
+    Tensors parts;
+    for (int64_t r = 0; r < program.mesh.numRanks(); ++r)
+      parts.push_back(localPart(program.mesh, buffer.layout(), r, whole));
+    return parts;
   }
 
   /// The part of a request's tensor that a micro-batch has: rows of the first dim.
@@ -88,9 +101,10 @@ private:
         if (found == given.end())
           return makeError("nothing is given for '" + name->str() + "'");
         for (size_t s = 0; s < buffer.slots.size(); ++s)
-          buffer.slots[s] = buffer.slots.size() == 1
-                                ? found->second
-                                : slice(found->second, s, buffer.slots.size());
+          buffer.slots[s] = partsOf(program, buffer,
+                                    buffer.slots.size() == 1
+                                        ? found->second
+                                        : slice(found->second, s, buffer.slots.size()));
       }
     return {};
   }
@@ -101,11 +115,19 @@ private:
         pipeline.transfers[static_cast<size_t>(flight.transfer)];
     if (++started[flight] < 2)
       return {};
-    auto &from = slot(it.from, it.fromBuffer, flight.microBatch);
-    if (!from)
+    const Tensors &from = slot(it.from, it.fromBuffer, flight.microBatch);
+    auto fail = [&](const std::string &why) {
       return makeError("transfer " + it.name + " of micro-batch " +
-                       std::to_string(flight.microBatch) + " has nothing to move");
-    slot(it.to, it.toBuffer, flight.microBatch) = *from;
+                       std::to_string(flight.microBatch) + ": " + why);
+    };
+    if (from.empty())
+      return fail("there is nothing to move");
+    auto whole = assemble(programs[static_cast<size_t>(it.from)].mesh,
+                          bufferAt(it.from, it.fromBuffer).layout(), from);
+    if (!whole)
+      return fail(whole.error().message);
+    slot(it.to, it.toBuffer, flight.microBatch) = partsOf(
+        programs[static_cast<size_t>(it.to)], bufferAt(it.to, it.toBuffer), *whole);
     return {};
   }
 
@@ -135,22 +157,34 @@ private:
       return makeError("segment " + segment.name +
                        " has a condition, which is not "
                        "evaluated");
-    Tensors inputs;
+    const Mesh &mesh = programs[p].mesh;
+    RankTensors inputs(static_cast<size_t>(mesh.numRanks()));
+    auto fail = [&](const std::string &why) {
+      return makeError("program " + pipeline.programs[p].name + ", segment " +
+                       segment.name + " of micro-batch " +
+                       std::to_string(entry.microBatch) + ": " + why);
+    };
     for (int64_t buffer : segment.reads) {
-      auto &value = slot(static_cast<int64_t>(p), buffer, entry.microBatch);
-      if (!value)
-        return makeError("segment " + segment.name + " of micro-batch " +
-                         std::to_string(entry.microBatch) + " reads " +
-                         pipeline.programs[p].buffers[static_cast<size_t>(buffer)].name +
-                         ", which holds nothing");
-      inputs.push_back(*value);
+      const Tensors &parts = slot(static_cast<int64_t>(p), buffer, entry.microBatch);
+      if (parts.empty())
+        return fail("'" + pipeline.programs[p].buffers[static_cast<size_t>(buffer)].name +
+                    "' holds nothing");
+      for (size_t r = 0; r < inputs.size(); ++r)
+        inputs[r].push_back(parts[r]);
     }
-    auto outputs = evaluatePartitioned(op.callee(), inputs, weights, stop);
+    auto outputs =
+        evaluateRanks(op.callee(), mesh, inputs, weights, /*poison=*/true, stop);
     if (!outputs)
-      return makeError("segment " + segment.name + " of program " +
-                       pipeline.programs[p].name + ": " + outputs.error().message);
-    for (auto [buffer, value] : llvm::zip_equal(segment.writes, *outputs))
-      slot(static_cast<int64_t>(p), buffer, entry.microBatch) = std::move(value);
+      return fail(outputs.error().message);
+    for (auto [i, number] : llvm::enumerate(segment.writes)) {
+      Buffer &buffer = bufferAt(static_cast<int64_t>(p), number);
+      Tensors &parts = slot(static_cast<int64_t>(p), number, entry.microBatch);
+      parts.clear();
+      for (size_t r = 0; r < inputs.size(); ++r) {
+        parts.push_back(std::move((*outputs)[r][i]));
+        poisonPadding(mesh, buffer.layout(), static_cast<int64_t>(r), parts.back());
+      }
+    }
     return {};
   }
 
@@ -161,10 +195,17 @@ private:
         auto name = buffer.op.getOutput() ? buffer.op.getOutput() : buffer.op.getState();
         if (!name)
           continue;
-        HostTensor whole = *buffer.slots[0];
-        for (size_t s = 1; s < buffer.slots.size(); ++s) {
-          whole.shape[0] += buffer.slots[s]->shape[0];
-          llvm::append_range(whole.bytes, buffer.slots[s]->bytes);
+        HostTensor whole;
+        for (size_t s = 0; s < buffer.slots.size(); ++s) {
+          auto part = assemble(program.mesh, buffer.layout(), buffer.slots[s]);
+          if (!part)
+            return makeError("'" + name->str() + "': " + part.error().message);
+          if (s == 0) {
+            whole = std::move(*part);
+            continue;
+          }
+          whole.shape[0] += part->shape[0];
+          llvm::append_range(whole.bytes, part->bytes);
         }
         named.insert_or_assign(name->str(), std::move(whole));
       }
