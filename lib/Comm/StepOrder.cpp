@@ -2,8 +2,28 @@
 #include "partita/Comm/StepOrder.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace partita;
+
+static constexpr std::pair<StepSchedule, const char *> schedules[] = {
+    {StepSchedule::OneForwardOneBackward, "1f1b"},
+    {StepSchedule::Gpipe, "gpipe"},
+    {StepSchedule::ZeroBubbleH1, "zb-h1"}};
+
+const char *partita::name(StepSchedule schedule) {
+  for (auto [known, name] : schedules)
+    if (known == schedule)
+      return name;
+  return "";
+}
+
+std::optional<StepSchedule> partita::stepScheduleOf(std::string_view name) {
+  for (auto [schedule, known] : schedules)
+    if (known == name)
+      return schedule;
+  return std::nullopt;
+}
 
 std::vector<StepTurn> partita::turnsOf(const PipelineStep &shape, int64_t stage) {
   const int64_t count = shape.microBatches;
@@ -43,6 +63,7 @@ StepTimeline partita::simulate(const PipelineStep &shape,
   StepTimeline line;
   line.busy.resize(stages);
   line.kept.resize(stages);
+  line.spans.resize(stages);
   std::vector<int64_t> kept(stages, 0);
   auto readyAt = [&](size_t s, const StepTurn &turn) {
     const auto m = static_cast<size_t>(turn.microBatch);
@@ -73,6 +94,7 @@ StepTimeline partita::simulate(const PipelineStep &shape,
                                                              : own.backward;
         now[s] = std::max(now[s], ready) + takes;
         line.busy[s] += takes;
+        line.spans[s].push_back({turn, now[s] - takes, now[s]});
         if (turn.part == StepPart::Forward) {
           forward[s][m] = now[s];
           line.kept[s] = std::max(line.kept[s], ++kept[s]);

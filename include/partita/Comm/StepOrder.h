@@ -20,11 +20,17 @@
 #define PARTITA_COMM_STEPORDER_H
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 namespace partita {
 
 enum class StepSchedule : uint8_t { OneForwardOneBackward, Gpipe, ZeroBubbleH1 };
+
+/// "1f1b", "gpipe", "zb-h1"; none of that name: nullopt.
+const char *name(StepSchedule schedule);
+std::optional<StepSchedule> stepScheduleOf(std::string_view name);
 
 /// Weight: gradients of weights where a schedule puts them off; else they are a part of
 /// Backward.
@@ -55,6 +61,12 @@ struct StepTimes {
 };
 struct StepTimeline {
   double seconds = 0;
+  /// By stage, when each of its turns begins and ends.
+  struct Span {
+    StepTurn turn;
+    double begin = 0, end = 0;
+  };
+  std::vector<std::vector<Span>> spans;
   std::vector<double> busy; ///< by stage
   /// By stage the most micro-batches of which a forward part has run, and not yet the
   /// last part that reads what it kept.

@@ -352,6 +352,7 @@ template <typename Io> static void visit(Io &io, As<Io, PlanEntry> &it) {
   visit(io, static_cast<As<Io, PlanFacts> &>(it));
   io.optional("micro_batches", it.microBatches, int64_t(1));
   io.optional("round", it.round, int64_t(1));
+  io.optional("schedule", it.schedule, std::string());
   io.member("stages", it.stages);
   io.optional("certificate", it.certificate);
 }

@@ -216,8 +216,9 @@ struct PlanEntry : PlanFacts {
   std::string name = "main";
   std::vector<std::string> shapes; ///< NAME=1,128 as given
   std::vector<PlanStage> stages;
-  int64_t microBatches = 1; ///< slices of the batch that go through the stages
-  int64_t round = 1;        ///< of them, see StageOrder
+  int64_t microBatches = 1;  ///< slices of the batch that go through the stages
+  int64_t round = 1;         ///< of them, see StageOrder
+  std::string schedule = {}; ///< of a training step of several stages (StepSchedule)
   std::optional<PlanCertificate> certificate; ///< of a plan that was searched
 };
 
