@@ -55,6 +55,7 @@ llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
 kernels::OpFacts rowFacts(mlir::Operation *op, uint64_t axis, bool toEnd = false);
 kernels::OpFacts reductionFacts(mlir::Operation *op);
 kernels::OpFacts scatterFacts(mlir::Operation *op);
+kernels::OpFacts suppressFacts();
 
 std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payload);
 

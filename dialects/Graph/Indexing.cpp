@@ -283,3 +283,107 @@ SortOp::evaluate(ArrayRef<const HostTensor *> operands) {
              ? sorted<double>(*operands[0], axis, count, getDescending())
              : sorted<int64_t>(*operands[0], axis, count, getDescending());
 }
+
+//===-- Suppression -------------------------------------------------------===//
+
+Expected<ShardingRule> SuppressOp::ruleFor(const std::vector<Shape> &shapes,
+                                           Adaptor adaptor) {
+  const Shape &scores = shapes[0], &boxes = shapes[2];
+  if (scores.size() != 3 || shapes[1] != scores || boxes.size() != 3 ||
+      boxes != Shape{scores[0], scores[2], 4} || !shapes[3].empty())
+    return makeError("scores and candidates must be [b, c, n], boxes [b, n, 4] and the "
+                     "threshold a scalar");
+  if (static_cast<int64_t>(adaptor.getMost()) < 0)
+    return makeError("most is negative");
+  ShardingRule rule;
+  std::vector<int32_t> batch = rule.addLoop(scores[0], loop::Parallel{});
+  std::vector<int32_t> classes = rule.addLoop(scores[1], loop::Parallel{});
+  std::vector<int32_t> all = rule.addLoop(scores[2], loop::Replicate{});
+  TensorFactors row{batch, classes, all};
+  rule.operands = {row, row, {batch, all, rule.addLoop(4, loop::Replicate{})}, {}};
+  rule.results = {row};
+  return rule;
+}
+
+/// Data say how many there are: a sort of all boxes, and for each a look at some tens
+/// that are kept.
+int64_t SuppressOp::getFlops() {
+  Shape scores = shapeOf(getScores());
+  int64_t perBox = 40;
+  for (int64_t n = 1; n < scores[2]; n *= 2)
+    perBox += 4;
+  return elementCount(scores) * perBox;
+}
+
+namespace {
+template <typename T> struct Box {
+  T low[2], high[2];
+
+  Box(const T *at, bool centers) {
+    for (int d = 0; d < 2; ++d) {
+      T one = at[d], other = at[d + 2], half = other / 2;
+      low[d] = centers ? one - half : std::min(one, other);
+      high[d] = centers ? one + half : std::max(one, other);
+    }
+  }
+  T area() const { return (high[0] - low[0]) * (high[1] - low[1]); }
+
+  /// Whether the intersection is more than the threshold of the union.
+  bool overlaps(const Box &other, T threshold) const {
+    T size[2];
+    for (int d = 0; d < 2; ++d)
+      size[d] = std::min(high[d], other.high[d]) - std::max(low[d], other.low[d]);
+    T both = size[0] * size[1], either = area() + other.area() - both;
+    bool hasAreas = size[0] > 0 && size[1] > 0 && both > 0 && area() > 0 &&
+                    other.area() > 0 && either > 0;
+    return hasAreas && both / either > threshold;
+  }
+};
+} // namespace
+
+/// In the precision of the type: a box at the threshold is kept or not by its rounding.
+template <typename T>
+static HostTensor suppressed(ArrayRef<const HostTensor *> operands, int64_t most,
+                             bool centers) {
+  const Shape &shape = operands[0]->shape;
+  auto numbers = [&](size_t operand) {
+    std::vector<double> wide = reference::values<double>(*operands[operand]);
+    return std::vector<T>(wide.begin(), wide.end());
+  };
+  std::vector<T> scores = numbers(0), corners = numbers(2);
+  T threshold = numbers(3)[0];
+  std::vector<int64_t> candidates = reference::values<int64_t>(*operands[1]);
+  int64_t n = shape[2];
+  std::vector<int64_t> result(scores.size(), -1);
+  for (int64_t row = 0; row < shape[0] * shape[1]; ++row) {
+    const T *score = scores.data() + row * n,
+            *box = corners.data() + row / shape[1] * n * 4;
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < n; ++i)
+      if (candidates[row * n + i] != 0 && !std::isnan(score[i]))
+        order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return score[a] > score[b] || (score[a] == score[b] && a < b);
+    });
+    std::vector<Box<T>> kept;
+    for (int64_t i : order) {
+      Box<T> one(box + i * 4, centers);
+      bool isGone = std::any_of(kept.begin(), kept.end(), [&](const Box<T> &other) {
+        return one.overlaps(other, threshold);
+      });
+      if (isGone || static_cast<int64_t>(kept.size()) == most)
+        continue;
+      result[row * n + static_cast<int64_t>(kept.size())] = i;
+      kept.push_back(one);
+    }
+  }
+  return reference::tensor<int64_t>(DType::I64, shape, result);
+}
+
+Expected<std::vector<HostTensor>>
+SuppressOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  auto most = static_cast<int64_t>(getMost());
+  return std::vector<HostTensor>{operands[0]->type == DType::F64
+                                     ? suppressed<double>(operands, most, getCenters())
+                                     : suppressed<float>(operands, most, getCenters())};
+}

@@ -30,6 +30,12 @@ kernels::OpFacts graph::detail::reductionFacts(Operation *op) {
   return facts;
 }
 
+kernels::OpFacts graph::detail::suppressFacts() {
+  kernels::OpFacts facts = kernels::OpFacts::row({2});
+  facts.firstByPlace = 2;
+  return facts;
+}
+
 kernels::OpFacts graph::detail::scatterFacts(Operation *op) {
   kernels::OpFacts facts = rowFacts(op, cast<ScatterElementsOp>(op).getAxis());
   facts.mayChangeInPlace = true;

@@ -8,9 +8,11 @@
 
 #include "partita/Base/Files/File.h"
 #include "partita/Onnx/Load.h"
+#include "partita/Onnx/OpenDims.h"
 
 #include <onnx/onnx_pb.h>
 
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
@@ -112,6 +114,20 @@ std::string symbolOf(const onnx::TensorShapeProto::Dimension &dim);
 /// are initializers, and the shapes that the file states for other values.
 Expected<void> bindShapes(onnx::ModelProto &model,
                           const std::vector<ShapeBinding> &bindings);
+/// Binds what the options say, and tells what stays open.
+Expected<OpenDims> findOpenDims(ModelFile &file, const LoadOptions &options);
+
+//===-- DimNames.cpp ------------------------------------------------------===//
+
+/// The size of a dim of this name, if it is known.
+using SizeOfName = std::function<std::optional<int64_t>(const std::string &)>;
+
+/// The size of a dim whose name is a sum or product of numbers and other names, as
+/// exporters write them ("past_sequence_length + sequence_length"). Absent where the name
+/// is none, has a part without a size, or is more than 64 bits hold.
+std::optional<int64_t> computeDim(std::string_view name, const SizeOfName &sizeOf);
+/// The names in such a sum or product, each once; empty: the name has no parts.
+std::vector<std::string> partsOfDim(std::string_view name);
 
 //===-- Functions.cpp -----------------------------------------------------===//
 

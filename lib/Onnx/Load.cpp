@@ -100,6 +100,13 @@ static Expected<void> readInitialization(const ModelFile &file, const Opsets &op
   return {};
 }
 
+/// Tensors say the file themselves: they may lie in another one.
+static Error failureIn(const std::string &path, Error error) {
+  if (!error.message.starts_with("'" + path + "': "))
+    error.message.insert(0, "'" + path + "': ");
+  return error;
+}
+
 static Expected<Model> load(const std::string &path, const LoadOptions &options) {
   auto file = readModelFile(path);
   if (!file)
@@ -107,11 +114,7 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   auto opsets = checkVersions(**file);
   if (!opsets)
     return tl::unexpected(opsets.error());
-  auto fail = [&](const Error &error) {
-    // Tensors say the file themselves: they may lie in another one.
-    bool saysFile = error.message.starts_with("'" + path + "': ");
-    return makeError(saysFile ? error.message : "'" + path + "': " + error.message);
-  };
+  auto fail = [&](const Error &error) { return tl::unexpected(failureIn(path, error)); };
   onnx::ModelProto &proto = (*file)->proto;
   Model model;
   Updates updates;
@@ -144,12 +147,35 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   return model;
 }
 
-Expected<Model> onnx_model::loadModel(const std::string &path,
-                                      const LoadOptions &options) {
+static Expected<OpenDims> findOpen(const std::string &path, const LoadOptions &options) {
+  auto file = readModelFile(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  if (auto opsets = checkVersions(**file); !opsets)
+    return tl::unexpected(opsets.error());
+  return findOpenDims(**file, options).map_error([&](const Error &error) {
+    return failureIn(path, error);
+  });
+}
+
+/// What the library of ONNX throws is an error too, and names are fit to be printed.
+static auto guarded(const std::string &path, auto read) -> decltype(read()) {
   try {
-    auto model = load(path, options);
-    return model ? std::move(model) : makeError(printable(model.error().message));
+    return read().map_error([](Error error) {
+      error.message = printable(error.message);
+      return error;
+    });
   } catch (const std::exception &error) {
     return makeError(printable("'" + path + "': " + error.what()));
   }
+}
+
+Expected<Model> onnx_model::loadModel(const std::string &path,
+                                      const LoadOptions &options) {
+  return guarded(path, [&] { return load(path, options); });
+}
+
+Expected<OpenDims> onnx_model::openDims(const std::string &path,
+                                        const LoadOptions &options) {
+  return guarded(path, [&] { return findOpen(path, options); });
 }

@@ -183,6 +183,28 @@ static std::string rooflineText(const Roofline &roofline) {
   return text;
 }
 
+/// Nodes that take at least three times what their operations or bytes, whichever are
+/// more, take at the roofline, and at least 5% of a request; what takes less than 10
+/// microseconds is mostly starting it.
+static std::string slowText(const std::vector<NodeTimes> &nodes, double request) {
+  constexpr double leastTimes = 3, leastShare = 0.05, leastSeconds = 1e-5;
+  std::string text;
+  for (const NodeTimes &node : nodes) {
+    double own = node.medianSeconds - node.waitingSeconds;
+    double share = std::max(node.peakShare, node.memoryShare);
+    if (share == 0 || share * leastTimes > 1 || own < leastShare * request ||
+        own < leastSeconds)
+      continue;
+    char line[64];
+    std::snprintf(line, sizeof line, "  %.1f times, %.0f%% of a request: ", 1 / share,
+                  100 * own / request);
+    text += line + node.node + "\n";
+  }
+  return text.empty()
+             ? text
+             : "slow, by what this host takes for as many operations or bytes:\n" + text;
+}
+
 std::string report::profileText(const RunRecord &record) {
   int64_t profiled = profiledRequests(*record.profile);
   auto requests = static_cast<int64_t>(record.requests.size());
@@ -196,7 +218,8 @@ std::string report::profileText(const RunRecord &record) {
       "received: bytes from them;\n" +
       rooflineText(rooflineOf(*record.profile)) +
       "    median   minimum    spread   waiting    received    peak  memory  node\n";
-  for (const NodeTimes &node : timesByNode(*record.profile)) {
+  const std::vector<NodeTimes> nodes = timesByNode(*record.profile);
+  for (const NodeTimes &node : nodes) {
     char line[96];
     std::snprintf(line, sizeof line, "  %.6f  %.6f  %.6f  %.6f  %10llu  ",
                   node.medianSeconds, node.minSeconds, node.spreadSeconds,
@@ -205,7 +228,9 @@ std::string report::profileText(const RunRecord &record) {
     text += line + percent(node.peakShare) + "  " + percent(node.memoryShare) + "  " +
             node.node + " (" + node.kinds + ")\n";
   }
-  return text;
+  std::vector<double> seconds = record.requests;
+  std::sort(seconds.begin(), seconds.end());
+  return text + (seconds.empty() ? "" : slowText(nodes, seconds[seconds.size() / 2]));
 }
 
 static void writeProfile(JsonWriter &out, const RunProfile &profile) {

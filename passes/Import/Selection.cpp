@@ -9,8 +9,6 @@
 
 #include "partita/Reference/Kernels.h"
 
-#include <limits>
-
 using namespace mlir;
 using namespace partita;
 using namespace partita::import;
@@ -278,14 +276,8 @@ static Expected<Values> importUnique(Importer &importer, const Node &node) {
 //===-- Boxes -------------------------------------------------------------===//
 
 namespace {
-/// Corners and areas of boxes, each [batches, 1, boxes], or of one box per batch and
-/// class, [batches, classes, 1].
-struct Boxes {
-  Value low[2], high[2], area;
-};
-
-/// NonMaxSuppression: for all batches and classes at once, the best box that is alive is
-/// selected, and takes those that it overlaps out of life; again and again.
+/// NonMaxSuppression: the places of the boxes that each batch and class keeps, then one
+/// row of the result for each.
 class Suppression {
 public:
   Suppression(Importer &importer, const Node &node)
@@ -295,22 +287,15 @@ public:
 
 private:
   Expected<void> read();
-  void findBoxes(Value corners);
   /// A scalar of a tensor of one element; null where there is none.
   Value scalarInput(size_t i);
-  Boxes pick(Value place);
-  Value overlaps(const Boxes &one);
-  /// Carried: which are alive. Gives on the same, the place of the selected box and
-  /// whether there is one, [batches, classes].
-  Values trip(Value alive, Value number);
 
   Compose c;
   Importer &importer;
   const Node &node;
-  Value scores, candidates, packed, threshold;
+  Value corners, scores, candidates, threshold;
   Value limit; ///< of boxes per class, where it is data; else null
-  Boxes all;
-  int64_t batches = 0, classes = 0, boxes = 0, trips = 0;
+  int64_t batches = 0, classes = 0, boxes = 0, most = 0;
 };
 } // namespace
 
@@ -319,68 +304,8 @@ Value Suppression::scalarInput(size_t i) {
   return value ? c.reshape(value, {}) : value;
 }
 
-void Suppression::findBoxes(Value corners) {
-  auto coordinate = [&](int64_t i) {
-    return c.reshape(c.slice(corners, 2, i, i + 1), {batches, 1, boxes});
-  };
-  bool isCenter = intAttr(node, "center_point_box", 0) != 0;
-  for (int64_t d = 0; d < 2; ++d) {
-    Value one = coordinate(d), other = coordinate(d + 2);
-    Value half = c.div(other, 2);
-    all.low[d] = isCenter ? c.sub(one, half) : c.min(one, other);
-    all.high[d] = isCenter ? c.add(one, half) : c.max(one, other);
-  }
-  all.area = c.mul(c.sub(all.high[0], all.low[0]), c.sub(all.high[1], all.low[1]));
-  Values columns;
-  for (Value part : {all.low[0], all.low[1], all.high[0], all.high[1], all.area})
-    columns.push_back(c.reshape(part, {batches, boxes, 1}));
-  packed = c.concat(columns, 2);
-}
-
-Boxes Suppression::pick(Value place) {
-  // Where no box is left any one will do: it takes nothing out of life.
-  Value index =
-      c.reshape(c.min(place, static_cast<double>(boxes - 1)), {batches, classes, 1});
-  Value picked =
-      c.op("gather_nd", {packed, index}, importer.attr("batch_dims", int64_t(1)));
-  auto part = [&](int64_t i) { return c.slice(picked, 2, i, i + 1); };
-  return {{part(0), part(1)}, {part(2), part(3)}, part(4)};
-}
-
-/// Two boxes of some area each whose intersection is more than the threshold of their
-/// union.
-Value Suppression::overlaps(const Boxes &one) {
-  Value size[2];
-  for (int d : {0, 1})
-    size[d] = c.sub(c.min(all.high[d], one.high[d]), c.max(all.low[d], one.low[d]));
-  auto isPositive = [&](Value value) {
-    return c.op("greater", {value, c.like(value, 0)});
-  };
-  Value both = c.mul(size[0], size[1]);
-  Value either = c.sub(c.add(one.area, all.area), both);
-  Value isMore = c.op("greater", {c.div(both, either), threshold});
-  for (Value value : {size[0], size[1], both, one.area, all.area, either})
-    isMore = c.both(isMore, isPositive(value));
-  return isMore;
-}
-
-Values Suppression::trip(Value alive, Value number) {
-  Value least = c.scalar(c.f32(), -std::numeric_limits<double>::infinity());
-  Value best = c.reduce(ReduceKind::Max, c.select(alive, scores, least), {2});
-  Value places = c.iota(c.i64(), boxes, 2, 3);
-  Value none = c.scalar(c.i64(), static_cast<double>(boxes));
-  Value isBest = c.both(alive, c.equal(scores, best));
-  Value place = c.reduce(ReduceKind::Min, c.select(isBest, places, none), {2});
-  Value found = c.op("less", {place, none});
-  if (limit)
-    found = c.both(found, c.op("less", {number, limit}));
-  Value isGone = c.op("or", {overlaps(pick(place)), c.equal(places, place)});
-  return {c.both(alive, c.op("not", isGone)), c.reshape(place, {batches, classes}),
-          c.reshape(found, {batches, classes})};
-}
-
 Expected<void> Suppression::read() {
-  Value corners = importer.input(node, 0);
+  corners = importer.input(node, 0);
   scores = importer.input(node, 1);
   Shape of = c.shape(corners), per = c.shape(scores);
   if (of.size() != 3 || per.size() != 3 || of[2] != 4 || of[0] != per[0] ||
@@ -393,19 +318,19 @@ Expected<void> Suppression::read() {
       importer.countOf(corners, 1) != count)
     return makeError("of boxes and scores only the number of boxes may be data, and of "
                      "both the same");
-  trips = boxes;
+  most = boxes;
   if (Value given = importer.input(node, 2); !given) {
-    trips = 0;
+    most = 0;
   } else if (auto known = importer.constantValue(given)) {
-    trips = std::min(boxes, std::max<int64_t>(0, reference::values<int64_t>(*known)[0]));
+    most = std::min(boxes, std::max<int64_t>(0, reference::values<int64_t>(*known)[0]));
   } else {
     limit = scalarInput(2);
   }
-  if (elementCount(per) == 0 || trips == 0)
+  if (elementCount(per) == 0 || most == 0)
     return {};
   threshold = scalarInput(3);
   if (!threshold)
-    threshold = c.scalar(c.f32(), 0);
+    threshold = c.scalar(c.type(scores), 0);
   corners = c.take(importer.whole(corners));
   scores = c.take(importer.whole(scores));
   if (Value lowest = scalarInput(4))
@@ -414,52 +339,34 @@ Expected<void> Suppression::read() {
     candidates = c.broadcast(c.tensor(importer.builder.getI1Type(), {}, {1}), per);
   if (count)
     candidates = c.both(candidates, c.less(c.iota(c.i64(), boxes, 2, 3), count));
-  findBoxes(corners);
   return {};
 }
 
 Expected<Values> Suppression::run() {
   if (auto ok = read(); !ok)
     return tl::unexpected(ok.error());
-  if (batches * classes * boxes == 0 || trips == 0)
+  if (batches * classes * boxes == 0 || most == 0)
     return c.results({importer.empty(RankedTensorType::get({0, 3}, c.i64()))});
-  Value numbers = c.iota(c.i64(), trips, 0, 1);
-  Values all(2);
-  constexpr int64_t mostUnrolled = 1024;
-  if (!importer.keepsLoops && trips > mostUnrolled)
-    return makeError(std::to_string(trips) +
-                     " boxes per class, of which a program that "
-                     "is cut into stages selects at most " +
-                     std::to_string(mostUnrolled));
-  if (trips > 2 && importer.keepsLoops) {
-    Values last = c.repeat(trips, {candidates}, {numbers}, 3,
-                           [&](const Values &in) { return trip(in[0], in[1]); });
-    all = {last[1], last[2]};
-  } else {
-    Values rows[2];
-    Value alive = candidates;
-    for (int64_t t = 0; t < trips; ++t) {
-      Values one = trip(alive, c.reshape(c.slice(numbers, 0, t, t + 1), {}));
-      alive = one[0];
-      for (size_t i : {0, 1})
-        rows[i].push_back(c.reshape(one[i + 1], {1, batches, classes}));
-    }
-    for (size_t i : {0, 1})
-      all[i] = c.concat(rows[i], 0);
-  }
-  int64_t perBatch = classes * trips, most = batches * perBatch;
-  for (Value &value : all)
-    value = c.reshape(c.transpose(value, {1, 2, 0}), {most});
-  Places places = placesOf(c, all[1]);
+  SmallVector<NamedAttribute> attributes{importer.attr("most", most)};
+  if (intAttr(node, "center_point_box", 0) != 0)
+    attributes.push_back(importer.attr("centers", importer.builder.getUnitAttr()));
+  Value kept = c.op("suppress", {scores, candidates, corners, threshold}, attributes);
+  kept = c.slice(kept, 2, 0, most);
+  Value isKept = c.op("greater_equal", {kept, c.like(kept, 0)});
+  if (limit)
+    isKept = c.both(isKept, c.less(c.iota(c.i64(), most, 2, 3), limit));
+  int64_t perBatch = classes * most, all = batches * perBatch;
+  Places places = placesOf(c, c.reshape(isKept, {all}));
   auto divided = [&](Value value, int64_t by) {
     return by == 1 ? value : c.div(value, static_cast<double>(by));
   };
   Value batch = divided(places.indices, perBatch);
-  Value byClass = divided(places.indices, trips);
+  Value byClass = divided(places.indices, most);
   byClass = c.op("mod", {byClass, c.like(byClass, static_cast<double>(classes))});
   Values columns;
-  for (Value column : {batch, byClass, c.gather(all[0], places.indices, 0)})
-    columns.push_back(c.reshape(column, {boundOf(most), 1}));
+  for (Value column :
+       {batch, byClass, c.gather(c.reshape(kept, {all}), places.indices, 0)})
+    columns.push_back(c.reshape(column, {boundOf(all), 1}));
   return c.results({zeroBehind(c, c.concat(columns, 1))});
 }
 

@@ -30,9 +30,12 @@ public:
         x.getResultNumber() != y.getResultNumber())
       return false;
     Operation *one = x.getOwner(), *other = y.getOwner();
+    // Without dictionaries of properties, which take most of the time to make.
     if (one->getName() != other->getName() ||
-        one->getAttrDictionary() != other->getAttrDictionary() ||
-        one->getNumOperands() != other->getNumOperands())
+        one->getNumOperands() != other->getNumOperands() ||
+        one->getRawDictionaryAttrs() != other->getRawDictionaryAttrs() ||
+        !one->getName().compareOpProperties(one->getPropertiesStorage(),
+                                            other->getPropertiesStorage()))
       return false;
     auto [known, isNew] = pairs.try_emplace({a, b}, false);
     if (!isNew)
@@ -72,15 +75,21 @@ void Sizes::forget(Block *block) {
 }
 
 size_t Sizes::find(Value of, int64_t element) {
-  size_t number = 0;
-  for (; number < unknowns.size(); ++number) {
-    Unknown &entry = unknowns[number];
-    if (entry.of && entry.element == element &&
-        (entry.of == of || (entry.of.getParentBlock() == of.getParentBlock() &&
-                            Comparison().same(entry.of, of))))
-      break;
-  }
-  return number;
+  auto first = [&](auto isIt) {
+    return static_cast<size_t>(llvm::find_if(unknowns,
+                                             [&](const Unknown &entry) {
+                                               return entry.of &&
+                                                      entry.element == element &&
+                                                      isIt(entry.of);
+                                             }) -
+                               unknowns.begin());
+  };
+  size_t number = first([&](Value known) { return known == of; });
+  if (number != unknowns.size())
+    return number;
+  return first([&](Value known) {
+    return known.getParentBlock() == of.getParentBlock() && Comparison().same(known, of);
+  });
 }
 
 Size Sizes::unknown(Value of, int64_t element, int64_t least, int64_t most) {
@@ -232,9 +241,9 @@ std::optional<Sizes::Elements> Sizes::readOnce(Value value, Known &known) {
   }
   if (Operation *op = value.getDefiningOp(); op && op->getNumResults() == 1)
     elements = compute(op, known);
-  if (size_t i = find(value, 0);
-      !elements && type.getNumElements() == 1 && i < unknowns.size())
-    elements = Elements{unknown(value, 0, unknowns[i].least, unknowns[i].most)};
+  if (!elements && type.getNumElements() == 1)
+    if (size_t i = find(value, 0); i < unknowns.size())
+      elements = Elements{unknown(value, 0, unknowns[i].least, unknowns[i].most)};
   // A flag is 0 or 1, whatever it is computed from: the condition of an If.
   if (!elements && element.isInteger(1) && type.getNumElements() == 1)
     elements = Elements{unknown(value, 0, 0, 1)};

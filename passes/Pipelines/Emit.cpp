@@ -184,6 +184,8 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   report.neededBytes = static_cast<int64_t>(made->neededBytes);
   report.numKernels = static_cast<int64_t>(made->numKernels);
   report.numTasks = static_cast<int64_t>(made->numTasks);
+  for (const auto &[node, why] : made->slow)
+    report.notes.push_back("'" + node + "' is slow: " + why);
   for (const auto &[node, why] : made->notes)
     if (!request.told.explain.empty() && matchesGlob(request.told.explain, node))
       report.notes.push_back("'" + node + "': " + why);

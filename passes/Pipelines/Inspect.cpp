@@ -4,6 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Returned.h"
 #include "partita/Base/Files/JsonWriter.h"
+#include "partita/Onnx/OpenDims.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Compiler.h"
@@ -272,6 +273,64 @@ static std::string jsonOf(const Contents &contents, const InspectOptions &option
   return out.take() + "\n";
 }
 
+//===-- Sizes that are open -----------------------------------------------===//
+
+static std::string joined(const std::vector<std::string> &texts, const char *between) {
+  std::string all;
+  for (const std::string &text : texts)
+    all += (all.empty() ? "" : between) + text;
+  return all;
+}
+
+static std::string textOf(const onnx_model::OpenDims &open) {
+  std::string text;
+  for (const auto &input : open.inputs)
+    text += "  input  " + cell(input.name, 32) + input.type +
+            (input.hasShape ? "[" + joined(input.dims, ",") + "]" : "") + "\n";
+  if (!open.dims.empty())
+    text += "  names of sizes:\n";
+  for (const auto &dim : open.dims)
+    text += "    " + cell(dim.name, 34) +
+            (dim.size ? "= " + std::to_string(*dim.size) + ", " : "") +
+            (dim.parts.empty() ? "" : "computed from " + joined(dim.parts, ", ") + ", ") +
+            (dim.places.empty() ? "a part of other names" : joined(dim.places, ", ")) +
+            "\n";
+  return text + "  operators are listed when the sizes are known, as by " +
+         onnx_model::shapeOptions(open.bindings) + "\n";
+}
+
+static std::string jsonOf(const onnx_model::OpenDims &open, const std::string &file) {
+  JsonWriter out(JsonWriter::Style::Lines);
+  out.beginObject();
+  out.member("model", std::string_view(file));
+  out.key("inputs");
+  out.beginArray();
+  for (const auto &input : open.inputs) {
+    out.beginObject();
+    out.member("name", std::string_view(input.name));
+    out.member("type", std::string_view(input.type));
+    if (input.hasShape)
+      write(out, "dims", input.dims);
+    out.endObject();
+  }
+  out.endArray();
+  out.key("dims");
+  out.beginArray();
+  for (const auto &dim : open.dims) {
+    out.beginObject();
+    out.member("name", std::string_view(dim.name));
+    write(out, "places", dim.places);
+    write(out, "parts", dim.parts);
+    if (dim.size)
+      out.member("size", *dim.size);
+    out.endObject();
+  }
+  out.endArray();
+  write(out, "open", open.bindings);
+  out.endObject();
+  return out.take() + "\n";
+}
+
 //===-- What is found out -------------------------------------------------===//
 
 /// What the model calls a node; of a loop, a branch or a gradient, which are all that
@@ -382,8 +441,16 @@ Expected<InspectResult> partita::inspectModel(const InspectOptions &options) {
   const Job job({.model = options.model, .levels = {.to = Level::L0}},
                 [](const std::string &) {});
   auto model = job.sources->read(job.request, job.form);
-  if (!model)
-    return tl::unexpected(model.error());
+  if (!model) {
+    onnx_model::LoadOptions load;
+    load.shapes = options.model.shapes;
+    load.constants = options.model.constants;
+    auto open = onnx_model::openDims(options.model.file, load);
+    if (!open || open->bindings.empty())
+      return tl::unexpected(model.error());
+    return InspectResult{options.json ? jsonOf(*open, options.model.file) : textOf(*open),
+                         std::nullopt};
+  }
   Contents contents = contentsOf(**model);
   auto imported = importLooped(job, *model, &contents.unsupported, nullptr);
   if (!imported && contents.unsupported.empty())

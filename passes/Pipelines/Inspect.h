@@ -5,6 +5,7 @@
 #include "partita/Base/Error.h"
 #include "passes/Pipelines/Compile.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,14 +19,16 @@ struct InspectOptions {
 };
 
 struct InspectResult {
-  std::string text; ///< tables for a person, or a JSON document
-  bool supported = true;
+  std::string text;              ///< tables for a person, or a JSON document
+  std::optional<bool> supported; ///< absent: sizes are open, and nothing is imported yet
 };
 
 /// Inputs, outputs, operators with counts, parameters; every node without an import as a
 /// row with domain, version, name and reason. Nodes and weights are listed as hints see
 /// them: by name, with module paths, shapes and the loops that can be split. An error
-/// where a pattern matches nothing.
+/// where a pattern matches nothing. Of a model whose sizes are open only its inputs and
+/// the names of the sizes, with where they come from and the options that would bind
+/// them.
 Expected<InspectResult> inspectModel(const InspectOptions &options);
 
 } // namespace partita

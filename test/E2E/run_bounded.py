@@ -102,6 +102,19 @@ def suppression(center=0):
         inputs, ["selected"]
 
 
+def crowd(spread):
+    """More boxes than are compared at once, of which most are kept, or one per class."""
+    low = np.abs(real(1, 1500, 2)) * spread
+    names = ["boxes", "scores", "most", "iou", "threshold"]
+    inputs = [{"boxes": np.concatenate([low, low + 3 + np.abs(real(1, 1500, 2))], 2),
+               "scores": RANDOM.permuted(np.tile(np.linspace(-1, 1, 1500, dtype=np.float32),
+                                                 (1, 2, 1)), axis=2),
+               "iou": np.float32([iou]), "threshold": np.float32([threshold])}
+              for iou, threshold in ((0.5, -0.5), (0, -9), (0.999, -9), (0.1, 0.2))]
+    return [node("NonMaxSuppression", names, ["selected"])], {"most": ints(400)}, inputs, \
+        ["selected"]
+
+
 def filtered():
     """Boxes above a threshold first, then those that no better one overlaps: what is
     selected is as long as the data say, of boxes that are."""
@@ -201,7 +214,8 @@ def branches():
 
 CASES = {
     "detection": detection, "suppression": suppression,
-    "suppression_center": lambda: suppression(1), "filtered": filtered,
+    "suppression_center": lambda: suppression(1), "spread": lambda: crowd(40),
+    "crowded": lambda: crowd(0.01), "filtered": filtered,
     "compressed": compressed, "not_zero": not_zero, "branches": branches,
     "unique": unique, "unique_unsorted": lambda: unique(sorted=0),
     "unique_axis": lambda: unique(axis=1), "unique_last": lambda: unique(axis=-1, sorted=0),

@@ -427,6 +427,9 @@ static std::vector<OpCase> movements() {
   inferred("graph.sort", {"4x6xf32"}, "axis = 1, count = 3, descending = true");
   inferred("graph.sort", {"6x4xi32"}, "axis = 0, count = 6, descending = false",
            {{Data::Few}});
+  inferred("graph.suppress", {"2x3x8xf32", "2x3x8xi1", "2x8x4xf32", "f32"}, "most = 5");
+  inferred("graph.suppress", {"4x2x5xf32", "4x2x5xi1", "4x5x4xf32", "f32"},
+           "most = 2, centers");
   inferred("graph.cumprod", {"4x5xf32"}, "axis = 1");
   inferred("graph.cumprod", {"6x3xf32"}, "axis = 0, exclusive = true, reverse = true");
   inferred("graph.cumsum", {"4x5xf32"}, "axis = 1");

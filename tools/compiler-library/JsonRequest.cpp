@@ -175,7 +175,8 @@ static Expected<Json> answerInspect(Members &members) {
   if (!result)
     return tl::unexpected(result.error());
   Json json = Json::parse(result->text);
-  json["supported"] = result->supported;
+  if (result->supported)
+    json["supported"] = *result->supported;
   return json;
 }
 

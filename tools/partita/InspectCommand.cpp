@@ -43,6 +43,6 @@ void partita::addInspectCommand(CLI::App &app, int &status) {
       return;
     }
     std::printf("%s", result->text.c_str());
-    status = result->supported ? 0 : 1;
+    status = result->supported.value_or(true) ? 0 : 1;
   });
 }

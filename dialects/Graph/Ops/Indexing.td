@@ -85,4 +85,35 @@ def Graph_SortOp : Graph_InferredOp<"sort", [DeclareOpInterfaceMethods<Different
                         ::mlir::IntegerType::get(context, 64)} }];
 }
 
+def Graph_FloatTensor : StaticShapeTensorOf<[AnyFloat]>;
+
+def Graph_SuppressOp : Graph_InferredOp<"suppress"> {
+  let kernel = "detail::suppressFacts()";
+  let summary = "Of each batch and class the boxes that no better one overlaps, best first";
+  let description = [{
+    `scores` and `candidates` are [b, c, n], `boxes` [b, n, 4]: two opposite corners, or,
+    with `centers`, center and size. From the highest score down (of equal ones the lower
+    place first; a NaN is no candidate), a candidate is kept if its intersection with each
+    box that is kept is at most `threshold` of their union; boxes without area overlap
+    none. The result is [b, c, n], i64: the places of the first `most` that are kept, in
+    their order, then -1.
+
+    ```mlir
+    %kept = graph.suppress %scores, %candidates, %boxes, %threshold {most = 100}
+        : (tensor<1x3x80xf32>, tensor<1x3x80xi1>, tensor<1x80x4xf32>, tensor<f32>)
+        -> tensor<1x3x80xi64>
+    ```
+  }] # proof;
+  let whole = "The boxes: whether one is kept depends on all better ones. Batches and "
+              "classes split.";
+  let arguments = (ins Graph_FloatTensor:$scores, StaticShapeTensorOf<[I1]>:$candidates,
+                       Graph_FloatTensor:$boxes, Graph_FloatTensor:$threshold,
+                       I64Attr:$most, UnitAttr:$centers);
+  let elementType = [{ ::mlir::IntegerType::get(context, 64) }];
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops();
+    int64_t getKernelSteps() { return getFlops(); }
+  }];
+}
+
 #endif // PARTITA_DIALECTS_GRAPH_OPS_INDEXING

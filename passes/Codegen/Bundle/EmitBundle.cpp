@@ -236,15 +236,15 @@ struct Dumps {
 } // namespace
 
 static Expected<void> emitStage(const Program &program, const Memory &memory,
-                                const std::string &path, const Dumps &dumps) {
+                                const std::string &path, const Dumps &dumps,
+                                TargetModel::StageCode &code) {
   std::string table = buildTable(program, memory);
   if (auto ok = TaskTable::read(std::as_bytes(std::span(table))); !ok)
     return makeError("the task table is inconsistent: " + ok.error().message);
-  std::string text;
-  auto written = program.target->writeStage(program.kernels, table, path,
-                                            dumps.kernels.empty() ? nullptr : &text);
-  if (!text.empty())
-    if (auto ok = writeFile(dumps.kernels, text); !ok)
+  code.wantsText = !dumps.kernels.empty();
+  auto written = program.target->writeStage(program.kernels, table, path, code);
+  if (!code.text.empty())
+    if (auto ok = writeFile(dumps.kernels, code.text); !ok)
       return ok;
   return written;
 }
@@ -275,12 +275,14 @@ static Expected<void> emitProgram(const Program &program, const std::string &pat
   if (!dumps.arena.empty())
     if (auto ok = writeFile(dumps.arena, arenaJson(program, memory)); !ok)
       return ok;
-  if (auto ok = emitStage(program, memory, path, dumps); !ok)
+  TargetModel::StageCode code;
+  if (auto ok = emitStage(program, memory, path, dumps, code); !ok)
     return ok;
   stage.arenaBytes = memory.arenaBytes;
   stage.weightBytes = memory.weightBytes;
   stage.packedBytes = program.packedBytes();
   addTo(report, program, memory);
+  llvm::append_range(report.slow, slowNodes(program, code.isScalar));
   return {};
 }
 

@@ -78,6 +78,8 @@ struct EmitReport {
   std::vector<PlanMemory> memory; ///< by program
   /// Nodes that might be faster, and why they are not: see codegen::Program.
   std::vector<std::pair<std::string, std::string>> notes;
+  /// Nodes whose code is slow: see slowNodes. Nothing where no code is made.
+  std::vector<std::pair<std::string, std::string>> slow;
 };
 
 /// Writes a bundle of entries, which are for one mesh, or for pipelines of equal numbers

@@ -32,9 +32,11 @@ public:
       return tl::unexpected(call.error());
     engine::Sizes sizes = (*call)->sizes();
     const engine::WeightForm &form = (*call)->form();
+    const std::string code = (*call)->implementation();
     return TargetModel::CallNeeds{sizes.scratch, sizes.packed,
                                   std::to_string(form.stored.size()) + ":" + form.stored +
-                                      form.packed};
+                                      form.packed,
+                                  code.starts_with("loops") || code.starts_with("ref")};
   }
 
 private:
@@ -83,7 +85,7 @@ static void onOwnHeap(llvm::function_ref<void()> work) {
 /// The object file of kernels and their table.
 static Expected<llvm::SmallVector<char, 0>>
 compiledStage(const std::vector<KernelSpec> &specs, const CpuTarget &target,
-              const std::string &table, std::string *text) {
+              const std::string &table, TargetModel::StageCode &told) {
   // A context of their own: this may run inside a pass, where dialects cannot be loaded.
   DialectRegistry registry;
   registerKernelDialects(registry);
@@ -92,14 +94,14 @@ compiledStage(const std::vector<KernelSpec> &specs, const CpuTarget &target,
   OwningOpRef<ModuleOp> kernels = emitKernels(context, specs, vectorUnit(target));
   if (failed(lowerKernels(*kernels)))
     return makeError("the kernels cannot be lowered");
-  return compileKernels(*kernels, target, table, text);
+  return compileKernels(*kernels, target, table, told);
 }
 
 Expected<void> CpuModel::writeStage(const std::vector<KernelSpec> &kernels,
                                     const std::string &table, const std::string &path,
-                                    std::string *text) const {
+                                    StageCode &told) const {
   Expected<llvm::SmallVector<char, 0>> object;
-  onOwnHeap([&] { object = compiledStage(kernels, code, table, text); });
+  onOwnHeap([&] { object = compiledStage(kernels, code, table, told); });
   if (!object)
     return tl::unexpected(object.error());
   if (auto ok = verifyObject(*object, code); !ok)

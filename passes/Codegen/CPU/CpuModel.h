@@ -24,7 +24,7 @@ public:
   void describe(Bundle &bundle) const override;
   Expected<void> writeStage(const std::vector<KernelSpec> &kernels,
                             const std::string &table, const std::string &path,
-                            std::string *text) const override;
+                            StageCode &told) const override;
 
 private:
   const std::string name; ///< in bundle.json

@@ -8,7 +8,9 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Analysis/LoopInfo.h"
 #include "llvm/IR/Constants.h"
+#include "llvm/IR/Dominators.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/LegacyPassManager.h"
@@ -174,10 +176,44 @@ static void splitFusedMultiplyAdds(llvm::Module &module) {
             &module, llvm::Intrinsic::fmuladd, call->getType()));
 }
 
-Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
-                                                             const CpuTarget &target,
-                                                             const std::string &table,
-                                                             std::string *text) {
+/// Whether a function has an innermost loop without vectors, which is not the rest of one
+/// that has them, nor copies or fills memory by calls.
+static bool hasScalarLoop(llvm::Function &function) {
+  auto isWide = [](const llvm::Value *value) { return value->getType()->isVectorTy(); };
+  auto isVector = [&](const llvm::BasicBlock *block) {
+    return llvm::any_of(*block, [&](const llvm::Instruction &each) {
+      return isWide(&each) || llvm::any_of(each.operands(), isWide) ||
+             llvm::isa<llvm::MemIntrinsic>(each);
+    });
+  };
+  llvm::DominatorTree dominators(function);
+  llvm::LoopInfo loops(dominators);
+  return llvm::any_of(loops.getLoopsInPreorder(), [&](const llvm::Loop *loop) {
+    return loop->isInnermost() &&
+           !llvm::getBooleanLoopAttribute(loop, "llvm.loop.isvectorized") &&
+           llvm::none_of(loop->blocks(), isVector);
+  });
+}
+
+/// By kernel, of whose functions the optimizer has left one or two.
+static std::vector<bool> scalarKernels(llvm::Module &module) {
+  std::vector<bool> scalar;
+  for (llvm::Function &function : module) {
+    llvm::StringRef name = function.getName();
+    size_t number = 0;
+    if (function.isDeclaration() || !name.consume_front("kernel_") ||
+        name.consumeInteger(10, number))
+      continue;
+    if (number >= scalar.size())
+      scalar.resize(number + 1, false);
+    scalar[number] = scalar[number] || hasScalarLoop(function);
+  }
+  return scalar;
+}
+
+Expected<llvm::SmallVector<char, 0>>
+codegen::compileKernels(ModuleOp lowered, const CpuTarget &target,
+                        const std::string &table, TargetModel::StageCode &told) {
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> module =
       translateModuleToLLVMIR(lowered, context, "stage");
@@ -202,11 +238,12 @@ Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
   if (triple.isX86() && !llvm::is_contained(target.required, "fma"))
     splitFusedMultiplyAdds(*module);
   embedTable(*module, table);
-  if (text) {
-    llvm::raw_string_ostream out(*text);
+  if (told.wantsText) {
+    llvm::raw_string_ostream out(told.text);
     module->print(out, nullptr);
   }
   optimize(*module, *machine, llvm::OptimizationLevel::O3);
+  told.isScalar = scalarKernels(*module);
   llvm::SmallVector<char, 0> object;
   llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager codegen;

@@ -4,6 +4,7 @@
 
 #include "partita/Base/Error.h"
 #include "passes/Codegen/Common/Program.h"
+#include "passes/Codegen/Common/TargetModel.h"
 #include "passes/Codegen/Emit/LowerKernels.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -35,12 +36,12 @@ VectorUnit vectorUnit(const CpuTarget &target);
 mlir::OwningOpRef<mlir::ModuleOp> emitKernels(mlir::MLIRContext &context,
                                               const std::vector<KernelSpec> &kernels,
                                               VectorUnit unit);
-/// The object file: kernels at -O3, and the task table. `text`, unless null, receives
-/// them as LLVM IR, before anything is optimized.
+/// The object file: kernels at -O3, and the task table. The text is LLVM IR, before
+/// anything is optimized.
 Expected<llvm::SmallVector<char, 0>> compileKernels(mlir::ModuleOp lowered,
                                                     const CpuTarget &target,
                                                     const std::string &table,
-                                                    std::string *text = nullptr);
+                                                    TargetModel::StageCode &told);
 /// An error that names a symbol which the runtime does not have: what LLVM makes a call
 /// of where the CPU has no instruction for it.
 Expected<void> verifyObject(llvm::ArrayRef<char> object, const CpuTarget &target);

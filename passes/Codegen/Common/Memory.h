@@ -60,6 +60,13 @@ struct Launches {
 };
 Launches launchesOf(const Program &program);
 
+/// Nodes that are slow, and in words why: engine calls that are plain loops, kernels that
+/// have a loop without vector code (by number, see TargetModel::StageCode), loops whose
+/// trips follow one another. Of these, what has a share of at least 2% of the operations
+/// or of the bytes of a request, and at least a million of them.
+std::vector<std::pair<std::string, std::string>>
+slowNodes(const Program &program, const std::vector<bool> &isScalar);
+
 /// What the runtime will have in memory. `tensors` have their files and offsets.
 PlanMemory residentMemory(const Program &program, const Memory &memory);
 

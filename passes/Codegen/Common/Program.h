@@ -249,6 +249,7 @@ struct Task {
   std::vector<Layout> layouts = {};
   uint32_t handle = 0; ///< of a collective or copy that is only started
   int loop = -1;       ///< of a Repeat: its number
+  bool isSlow = false; ///< an engine call that is plain loops
   std::optional<Phase> phase = {};
 
   TaskKind kind() const { return kindOf(params); }

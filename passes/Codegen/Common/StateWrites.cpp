@@ -1,9 +1,11 @@
 //===- StateWrites.cpp - What a request writes into states ----------------===//
 #include "dialects/Interfaces/OpInterfaces.h"
+#include "partita/Base/Bundle/TaskWork.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Memory.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace mlir;
 using namespace partita;
@@ -132,4 +134,75 @@ int64_t codegen::stateBytesMoved(const Program &program) {
     bytes += (window + requests - 1) / requests;
   }
   return bytes;
+}
+
+//===-- Slow nodes --------------------------------------------------------===//
+
+namespace {
+/// What slow tasks of a node do in a request.
+struct SlowWork {
+  task::Work work;
+  std::string why;
+};
+} // namespace
+
+static void accumulate(task::Work &sum, const task::Work &more) {
+  sum.flops += more.flops, sum.bytes += more.bytes;
+}
+
+/// "9% of the operations, 4% of the bytes"; empty: too little of both.
+static std::string shareText(const task::Work &part, const task::Work &all) {
+  constexpr double leastShare = 0.02, leastWork = 1e6;
+  auto isMuch = [](double some, double of) {
+    return some >= leastWork && some >= leastShare * of;
+  };
+  if (!isMuch(part.flops, all.flops) && !isMuch(part.bytes, all.bytes))
+    return {};
+  auto percent = [](double some, double of) {
+    return std::to_string(of > 0 ? std::lround(100 * some / of) : 0) + "%";
+  };
+  return percent(part.flops, all.flops) + " of the operations, " +
+         percent(part.bytes, all.bytes) + " of the bytes";
+}
+
+std::vector<std::pair<std::string, std::string>>
+codegen::slowNodes(const Program &program, const std::vector<bool> &isScalar) {
+  std::vector<task::Work> works(program.tasks.size());
+  task::Work all;
+  forEachRun(program, [&](const Task &task, int64_t runs) {
+    task::Work work = task::workOf(task.params, program.mesh);
+    work.flops *= static_cast<double>(runs), work.bytes *= static_cast<double>(runs);
+    works[static_cast<size_t>(&task - program.tasks.data())] = work;
+    accumulate(all, work);
+  });
+  // By node and reason, in the order of the program.
+  std::vector<std::pair<std::string, SlowWork>> found;
+  auto add = [&](const std::string &node, const std::string &why, task::Work work) {
+    auto known = llvm::find_if(found, [&](const auto &entry) {
+      return entry.first == node && entry.second.why == why;
+    });
+    if (known == found.end())
+      known = found.insert(found.end(), {node, {{}, why}});
+    accumulate(known->second.work, work);
+  };
+  for (auto [t, task] : llvm::enumerate(program.tasks)) {
+    if (auto *repeat = std::get_if<task::Repeat>(&task.params)) {
+      task::Work inside;
+      for (const task::Work &work : ArrayRef(works).slice(t + 1, repeat->tasks))
+        accumulate(inside, work);
+      if (repeat->trips > 1)
+        add(task.source, std::to_string(repeat->trips) + " trips one after the other",
+            inside);
+    } else if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
+      if (kernel->kernel < isScalar.size() && isScalar[kernel->kernel])
+        add(task.source, "a kernel with a loop that has no vector code", works[t]);
+    } else if (task.isSlow) {
+      add(task.source, "plain loops, for which the engine has nothing faster", works[t]);
+    }
+  }
+  std::vector<std::pair<std::string, std::string>> slow;
+  for (const auto &[node, entry] : found)
+    if (std::string shares = shareText(entry.work, all); !shares.empty())
+      slow.emplace_back(node, entry.why + ": " + shares);
+  return slow;
 }

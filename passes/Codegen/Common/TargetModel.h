@@ -53,7 +53,8 @@ public:
     uint64_t scratch = 0; ///< bytes
     /// Bytes of the weight in the form in which the call reads it; 0: as it is stored.
     uint64_t packed = 0;
-    std::string form; ///< calls of equal forms share what was packed
+    std::string form;    ///< calls of equal forms share what was packed
+    bool isSlow = false; ///< the engine has nothing but plain loops for it
   };
   /// The calls of a bundle.
   class Calls {
@@ -79,11 +80,17 @@ public:
 
   /// Says in the bundle who runs it.
   virtual void describe(Bundle &bundle) const = 0;
+  /// What is told of the code of a stage.
+  struct StageCode {
+    bool wantsText = false;
+    std::string text; ///< in a form for people, of what fails too, if it is wanted
+    /// By kernel, whether it has a loop without vector code; a shorter list: false.
+    std::vector<bool> isScalar;
+  };
   /// Writes the code of kernels, with the table that calls them, as a stage of a bundle.
-  /// `text`, unless null, receives the code in a form for people, of what fails too.
   virtual Expected<void> writeStage(const std::vector<KernelSpec> &kernels,
                                     const std::string &table, const std::string &path,
-                                    std::string *text) const = 0;
+                                    StageCode &code) const = 0;
 
 protected:
   explicit TargetModel(const kernels::Target &kernels) : kernels(kernels) {}

@@ -414,6 +414,7 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
                                    program.team.threads);
   if (!needs)
     return op->emitError("cannot be run by the engine: ") << needs.error().message;
+  task.isSlow = needs->isSlow;
   if (needs->scratch != 0)
     task.operands[scratchOperand] = {
         addStorage(DType::U8, static_cast<int64_t>(needs->scratch)), 0, needs->scratch};

@@ -330,6 +330,30 @@ Value KernelEmitter::loadRowAt(int number, int64_t slot, Value place, Type type)
   return load(pointers.back(), scratchOffset(number, slot, place, type), plainType(type));
 }
 
+Value KernelEmitter::scratchAddress(int number, int64_t slot, Value place,
+                                    VectorType type) {
+  Type element = type.getElementType();
+  return LLVM::GEPOp::create(builder, location, pointers.back().getType(), element,
+                             pointers.back(),
+                             ValueRange{scratchOffset(number, slot, place, element)});
+}
+
+/// A row has the alignment of its elements alone.
+static unsigned alignmentOf(VectorType type) { return type.getElementTypeBitWidth() / 8; }
+
+void KernelEmitter::storeRowVector(int number, int64_t slot, Value place, Value vector) {
+  auto type = cast<VectorType>(vector.getType());
+  LLVM::StoreOp::create(builder, location, vector,
+                        scratchAddress(number, slot, place, type), alignmentOf(type));
+}
+
+Value KernelEmitter::loadRowVector(int number, int64_t slot, Value place,
+                                   VectorType type) {
+  return LLVM::LoadOp::create(builder, location, type,
+                              scratchAddress(number, slot, place, type),
+                              alignmentOf(type));
+}
+
 bool KernelEmitter::changesInPlace(int number) const {
   return spec.changesInPlace(number);
 }

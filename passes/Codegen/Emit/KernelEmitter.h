@@ -90,6 +90,10 @@ public:
   /// The same at a place in the row.
   void storeRowAt(int number, int64_t slot, mlir::Value place, mlir::Value element);
   mlir::Value loadRowAt(int number, int64_t slot, mlir::Value place, mlir::Type type);
+  /// As many elements as a vector has, from a place on.
+  void storeRowVector(int number, int64_t slot, mlir::Value place, mlir::Value vector);
+  mlir::Value loadRowVector(int number, int64_t slot, mlir::Value place,
+                            mlir::VectorType type);
   /// Whether all that the kernel does is that this Row node changes elements of its first
   /// operand, which lies where the output does: the others need no store.
   bool changesInPlace(int number) const;
@@ -174,6 +178,8 @@ private:
   /// Where the output's element is, at a place in the row of one dim.
   mlir::Value outputOffset(mlir::Value place);
   mlir::Value scratchOffset(int number, int64_t slot, mlir::Value place, mlir::Type type);
+  mlir::Value scratchAddress(int number, int64_t slot, mlir::Value place,
+                             mlir::VectorType type);
   void leaveWord(int number, mlir::Value index, mlir::Value size);
 
   /// By node and result.

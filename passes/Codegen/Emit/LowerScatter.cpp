@@ -1,10 +1,11 @@
-//===- LowerScatter.cpp - Rows written at places: scatter, sort -----------===//
+//===- LowerScatter.cpp - Rows written at places: scatter, sort, suppress -===//
 #include "passes/Codegen/Emit/Models.h"
 #include "passes/Codegen/Emit/RowPasses.h"
 
 #include "dialects/Graph/Graph.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace partita;
@@ -102,9 +103,71 @@ struct ScatterModel
   }
 };
 
-/// A merge sort from the bottom up, in which runs keep their first `count` only: the runs
-/// of a pass begin every 2·width, of which `count` at most are of interest. Scratch: the
-/// keys, the places in order, the places in the order to be.
+/// A merge sort from the bottom up, of entries in scratch rows 1 and 2 by turns, in which
+/// runs keep their first `count` only: the runs of a pass begin every 2·width, of which
+/// `count` at most are of interest.
+class MergeSort {
+public:
+  /// Whether entry `a` comes before `c` for other reasons than their places.
+  using Order = llvm::function_ref<Value(Value a, Value c)>;
+
+  /// `extent` entries in row 1, at most as many as the row has elements.
+  MergeSort(Passes &p, Value count, Value extent, Order isBefore)
+      : p(p), count(count), extent(extent), isBefore(isBefore) {}
+
+  /// The row in which they lie then.
+  int64_t run() {
+    KernelEmitter &e = p.e;
+    for (width = 1; width < e.rowElements(); width *= 2, slot = 3 - slot)
+      e.forEach(e.integer(0), extent, e.integer(2 * width),
+                [&](Value begin) { merge(begin); });
+    return slot;
+  }
+
+private:
+  Value add(Value a, Value c) { return arith::AddIOp::create(p.b, p.at, a, c); }
+  Value least(Value a, Value c) { return arith::MinSIOp::create(p.b, p.at, a, c); }
+
+  /// Two runs of a pass, from row `slot` into the other.
+  void merge(Value begin) {
+    KernelEmitter &e = p.e;
+    Value second = least(add(begin, e.integer(width)), extent);
+    Value end = least(add(begin, e.integer(2 * width)), extent);
+    // Of each run its first `count`.
+    Value leftEnd = least(second, add(begin, count));
+    Value rightEnd = least(end, add(second, count));
+    Value last = least(end, add(begin, count));
+    auto loop = scf::ForOp::create(p.b, p.at, begin, last, e.integer(1),
+                                   ValueRange{begin, second});
+    OpBuilder::InsertionGuard guard(p.b);
+    p.b.setInsertionPointToStart(loop.getBody());
+    Value i = loop.getRegionIterArgs()[0], j = loop.getRegionIterArgs()[1];
+    Value left = entryAt(i), right = entryAt(j);
+    Value rightFirst = isBefore(right, left);
+    Value leftDone = compare(e, arith::CmpIPredicate::sge, i, leftEnd);
+    Value rightThere = compare(e, arith::CmpIPredicate::slt, j, rightEnd);
+    Value takeRight = arith::AndIOp::create(
+        p.b, p.at, rightThere, arith::OrIOp::create(p.b, p.at, leftDone, rightFirst));
+    Value taken = arith::SelectOp::create(p.b, p.at, takeRight, right, left);
+    e.storeRowAt(p.number, 3 - slot, loop.getInductionVar(), taken);
+    Value nextI = arith::SelectOp::create(p.b, p.at, takeRight, i, add(i, e.integer(1)));
+    Value nextJ = arith::SelectOp::create(p.b, p.at, takeRight, add(j, e.integer(1)), j);
+    scf::YieldOp::create(p.b, p.at, ValueRange{nextI, nextJ});
+  }
+
+  /// The entry at `i` of the row; behind the end some other.
+  Value entryAt(Value i) {
+    return p.e.loadRowAt(p.number, slot, least(i, add(extent, p.e.integer(-1))),
+                         p.b.getI64Type());
+  }
+
+  Passes &p;
+  Value count, extent;
+  Order isBefore;
+  int64_t slot = 1, width = 1;
+};
+
+/// Scratch: the keys, then two rows of their places for the sort.
 struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
   int64_t numScratchRows(Operation *) const { return 3; }
 
@@ -121,12 +184,14 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
       e.storeRow(number, 1, place);
     });
     auto sort = cast<graph::SortOp>(op);
-    int64_t extent = e.rowElements(), count = sort.getCount(), slot = 1;
-    for (int64_t width = 1; width < extent; width *= 2, slot = 3 - slot) {
-      Merge merge{p, sort.getDescending(), key, keyType, slot, width, count, extent};
-      e.forEach(e.integer(0), e.integer(extent), e.integer(2 * width),
-                [&](Value begin) { merge.run(begin); });
-    }
+    int64_t count = sort.getCount();
+    auto isBefore = [&](Value a, Value c) {
+      Value x = e.loadRowAt(number, 0, a, keyType);
+      Value y = e.loadRowAt(number, 0, c, keyType);
+      return sort.getDescending() ? isBelow(p, y, x, key) : isBelow(p, x, y, key);
+    };
+    int64_t slot =
+        MergeSort(p, e.integer(count), e.integer(e.rowElements()), isBefore).run();
     auto orZero = [=, &e](Value element) -> Value {
       Value isFirst =
           compare(e, arith::CmpIPredicate::ult, e.rowPosition(), e.integer(count));
@@ -142,77 +207,305 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
         number, [=, &e]() -> Value { return orZero(e.loadRow(number, slot, i64)); }, 1);
   }
 
-  /// Two runs of a pass, from scratch row `slot` into the other of rows 1 and 2.
-  struct Merge {
+  /// x < y, or only y is NaN.
+  static Value isBelow(Passes &p, Value x, Value y, DType key) {
+    if (!isa<FloatType>(x.getType()))
+      return compare(
+          p.e, isUnsigned(key) ? arith::CmpIPredicate::ult : arith::CmpIPredicate::slt, x,
+          y);
+    auto check = [&](arith::CmpFPredicate predicate, Value v, Value w) -> Value {
+      return arith::CmpFOp::create(p.b, p.at, predicate, v, w);
+    };
+    Value less = check(arith::CmpFPredicate::OLT, x, y);
+    Value onlyY = arith::AndIOp::create(p.b, p.at, check(arith::CmpFPredicate::ORD, x, x),
+                                        check(arith::CmpFPredicate::UNO, y, y));
+    return arith::OrIOp::create(p.b, p.at, less, onlyY);
+  }
+};
+
+static DType elementOf(Value tensor) {
+  return *dtypeOf(getElementTypeOrSelf(tensor.getType()));
+}
+
+/// Low corner, high corner and area of a box, or of as many boxes as a vector has lanes.
+struct Boxes {
+  Value low[2], high[2], area;
+};
+
+/// Boxes by shorthands; values may be vectors.
+class BoxArithmetic {
+public:
+  explicit BoxArithmetic(Passes &p) : p(p) {}
+
+  Value sub(Value a, Value c) { return arith::SubFOp::create(p.b, p.at, a, c); }
+  Value mul(Value a, Value c) { return arith::MulFOp::create(p.b, p.at, a, c); }
+  Value both(Value a, Value c) { return arith::AndIOp::create(p.b, p.at, a, c); }
+  Value more(Value a, Value c) {
+    return arith::CmpFOp::create(p.b, p.at, arith::CmpFPredicate::OGT, a, c);
+  }
+  /// What these are of a NaN does not matter: a box that has one has no area either.
+  Value least(Value a, Value c) {
+    return arith::SelectOp::create(p.b, p.at, more(c, a), a, c);
+  }
+  Value most(Value a, Value c) {
+    return arith::SelectOp::create(p.b, p.at, more(a, c), a, c);
+  }
+
+  Boxes fromCoordinates(ArrayRef<Value> at, bool centers) {
+    Boxes box;
+    Value two = p.e.constant(at[0].getType(), 2);
+    for (size_t d = 0; d < 2; ++d) {
+      Value one = at[d], other = at[d + 2];
+      Value half = arith::DivFOp::create(p.b, p.at, other, two);
+      box.low[d] = centers ? sub(one, half) : least(one, other);
+      box.high[d] = centers ? arith::AddFOp::create(p.b, p.at, one, half).getResult()
+                            : most(one, other);
+    }
+    box.area = mul(sub(box.high[0], box.low[0]), sub(box.high[1], box.low[1]));
+    return box;
+  }
+
+  /// Whether boxes of some area each have an intersection of more than `threshold` of
+  /// their union.
+  Value overlaps(const Boxes &a, const Boxes &c, Value threshold, Value zero) {
+    Value size[2];
+    for (size_t d = 0; d < 2; ++d)
+      size[d] = sub(least(a.high[d], c.high[d]), most(a.low[d], c.low[d]));
+    Value shared = mul(size[0], size[1]);
+    Value areas = arith::AddFOp::create(p.b, p.at, a.area, c.area);
+    Value either = sub(areas, shared);
+    Value isMore = more(arith::DivFOp::create(p.b, p.at, shared, either), threshold);
+    for (Value value : {size[0], size[1], shared, a.area, c.area, either})
+      isMore = both(isMore, more(value, zero));
+    return isMore;
+  }
+
+private:
+  Passes &p;
+};
+
+/// The candidates of the row, sorted; then from the best on, by one thread, each is
+/// compared with those that are kept, a vector of them at once. Scratch: the scores where
+/// they and a place do not fit into an entry of the sort, and later how many are kept;
+/// two rows of entries, of which one has the places that are kept later; the kept boxes.
+struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::SuppressOp> {
+  int64_t numScratchRows(Operation *) const { return 8; }
+
+  void emitRow(Operation *op, KernelEmitter &e, int number) const {
+    Passes p(e, number);
+    Row row(p, cast<graph::SuppressOp>(op));
+    Value kept = row.emit();
+    Type i64 = p.b.getI64Type();
+    int64_t slot = row.keptSlot;
+    e.define(number, [=, &e]() -> Value {
+      Value isKept = compare(e, arith::CmpIPredicate::ult, e.rowPosition(), kept);
+      Value place = e.loadRow(number, slot, i64);
+      return arith::SelectOp::create(e.builder, e.location, isKept, place, e.integer(-1));
+    });
+  }
+
+  /// The programs of one row.
+  struct Row {
+    Row(Passes &p, graph::SuppressOp op)
+        : p(p), e(p.e), boxes(p), op(op), i64(p.b.getI64Type()),
+          type(cast<FloatType>(e.computeType(elementOf(op.getBoxes())))),
+          isMine(e.isMine(e.integer(0))), lanes((isMine ? 128 : 512) / type.getWidth()),
+          isPacked(scoreType().isF32()) {}
+
+    Value emit() {
+      Value candidates = collect();
+      auto isBefore = [&](Value a, Value c) { return comesFirst(a, c); };
+      int64_t slot = MergeSort(p, candidates, candidates, isBefore).run();
+      keptSlot = 3 - slot;
+      auto one = [&] { e.storeRowAt(p.number, 0, e.integer(0), keep(candidates, slot)); };
+      if (isMine) {
+        auto branch = scf::IfOp::create(p.b, p.at, isMine, /*withElseRegion=*/false);
+        OpBuilder::InsertionGuard guard(p.b);
+        p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+        one();
+      } else {
+        one();
+      }
+      e.meet();
+      return e.loadRowAt(p.number, 0, e.integer(0), i64);
+    }
+
+    int64_t keptSlot = 0;
+
+  private:
+    Type scoreType() { return e.computeType(e.node(p.node.args[0]).type); }
+    Value add(Value a, Value c) { return arith::AddIOp::create(p.b, p.at, a, c); }
+
+    Value isCandidate() {
+      Value score = p.x(), flag = e.value(p.node.args[1]);
+      Value isNumber =
+          arith::CmpFOp::create(p.b, p.at, arith::CmpFPredicate::ORD, score, score);
+      return arith::AndIOp::create(p.b, p.at, flag, isNumber);
+    }
+
+    /// Of an f32 as many bits as it has, the highest score least, and the place behind
+    /// them; of a wide score the place, and the score goes into scratch.
+    Value entry() {
+      Value place = e.rowPosition(), score = p.x();
+      if (!isPacked) {
+        e.storeRowAt(p.number, 0, place, score);
+        return place;
+      }
+      // Minus zero is zero.
+      score = arith::AddFOp::create(p.b, p.at, score, e.constant(score.getType(), 0));
+      Value bits = arith::BitcastOp::create(p.b, p.at, p.b.getI32Type(), score);
+      bits = arith::ExtSIOp::create(p.b, p.at, i64, bits);
+      // Of negative numbers the larger bits are the lower number.
+      Value isNegative = compare(e, arith::CmpIPredicate::slt, bits, e.integer(0));
+      Value turned = arith::XOrIOp::create(p.b, p.at, bits, e.integer(0x7fffffff));
+      bits = arith::SelectOp::create(p.b, p.at, isNegative, turned, bits);
+      bits = arith::XOrIOp::create(p.b, p.at, bits, e.integer(-1));
+      bits = arith::ShLIOp::create(p.b, p.at, bits, e.integer(32));
+      return arith::OrIOp::create(p.b, p.at, bits, place);
+    }
+
+    Value comesFirst(Value a, Value c) {
+      if (isPacked)
+        return compare(e, arith::CmpIPredicate::slt, a, c);
+      return arith::CmpFOp::create(p.b, p.at, arith::CmpFPredicate::OGT,
+                                   e.loadRowAt(p.number, 0, a, scoreType()),
+                                   e.loadRowAt(p.number, 0, c, scoreType()));
+    }
+
+    /// Puts the candidates' entries into row 1; how many there are.
+    Value collect() {
+      auto isOne = [&] {
+        return arith::ExtUIOp::create(p.b, p.at, i64, isCandidate()).getResult();
+      };
+      auto sum = [&](Value a, Value c) { return add(a, c); };
+      Value count = e.reduceRow(e.integer(0), isOne, sum);
+      e.scanRow(
+          e.integer(0), isOne, sum,
+          [&](Value before, Value) {
+            Value isIn = isCandidate(), here = entry();
+            auto branch = scf::IfOp::create(p.b, p.at, isIn, /*withElseRegion=*/false);
+            OpBuilder::InsertionGuard guard(p.b);
+            p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+            e.storeRowAt(p.number, 1, before, here);
+          },
+          /*backwards=*/false);
+      return count;
+    }
+
+    /// A loop while `goesOn`; `body` gives on what is carried.
+    KernelEmitter::Values
+    loopWhile(ValueRange initial, llvm::function_ref<Value(ValueRange)> goesOn,
+              llvm::function_ref<KernelEmitter::Values(ValueRange)> body) {
+      auto loop = scf::WhileOp::create(
+          p.b, p.at, initial.getTypes(), initial,
+          [&](OpBuilder &, Location, ValueRange carried) {
+            scf::ConditionOp::create(p.b, p.at, goesOn(carried), carried);
+          },
+          [&](OpBuilder &, Location, ValueRange carried) {
+            scf::YieldOp::create(p.b, p.at, body(carried));
+          });
+      return KernelEmitter::Values(loop.getResults());
+    }
+
+    /// From the best entry in row `slot` on; how many are kept.
+    Value keep(Value candidates, int64_t slot) {
+      Value most = e.integer(static_cast<int64_t>(op.getMost()));
+      return loopWhile(
+          {e.integer(0), e.integer(0)},
+          [&](ValueRange at) {
+            return boxes.both(compare(e, arith::CmpIPredicate::slt, at[0], candidates),
+                              compare(e, arith::CmpIPredicate::slt, at[1], most));
+          },
+          [&](ValueRange at) {
+            Value place = e.loadRowAt(p.number, slot, at[0], i64);
+            if (isPacked)
+              place = arith::AndIOp::create(p.b, p.at, place, e.integer(0xffffffff));
+            Boxes box = boxAt(place);
+            Value isGone = overlapsKept(box, at[1]);
+            auto branch = scf::IfOp::create(p.b, p.at, i64, isGone, true);
+            {
+              OpBuilder::InsertionGuard guard(p.b);
+              p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+              scf::YieldOp::create(p.b, p.at, at[1]);
+              p.b.setInsertionPointToStart(&branch.getElseRegion().front());
+              store(box, place, at[1]);
+              scf::YieldOp::create(p.b, p.at, add(at[1], e.integer(1)));
+            }
+            return KernelEmitter::Values{add(at[0], e.integer(1)), branch.getResult(0)};
+          })[1];
+    }
+
+    Boxes boxAt(Value place) {
+      Value batch = e.indexOf(p.number)[0], at[4];
+      for (int64_t k = 0; k < 4; ++k)
+        at[k] = e.loadAt(p.node.reads[0], {batch, place, e.integer(k)});
+      return boxes.fromCoordinates(at, op.getCenters());
+    }
+
+    VectorType vectorType() { return VectorType::get({lanes}, type); }
+    Value spread(Value one) {
+      return vector::BroadcastOp::create(p.b, p.at, vectorType(), one);
+    }
+
+    /// A box as the last that is kept. Lanes behind the last have no area.
+    void store(const Boxes &box, Value place, Value kept) {
+      Value lane = arith::RemUIOp::create(p.b, p.at, kept, e.integer(lanes));
+      auto branch = scf::IfOp::create(
+          p.b, p.at, compare(e, arith::CmpIPredicate::eq, lane, e.integer(0)), false);
+      {
+        OpBuilder::InsertionGuard guard(p.b);
+        p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+        e.storeRowVector(p.number, areaSlot, kept, spread(e.constant(type, 0)));
+      }
+      e.storeRowAt(p.number, keptSlot, kept, place);
+      for (int64_t d = 0; d < 2; ++d) {
+        e.storeRowAt(p.number, lowSlot + d, kept, box.low[d]);
+        e.storeRowAt(p.number, highSlot + d, kept, box.high[d]);
+      }
+      e.storeRowAt(p.number, areaSlot, kept, box.area);
+    }
+
+    Value overlapsKept(const Boxes &box, Value kept) {
+      DType given = elementOf(op.getThreshold());
+      Value threshold =
+          e.convert(e.loadAt(p.node.reads[1], {}), given, elementOf(op.getBoxes()));
+      Boxes wide{{spread(box.low[0]), spread(box.low[1])},
+                 {spread(box.high[0]), spread(box.high[1])},
+                 spread(box.area)};
+      Value wideThreshold = spread(threshold), zero = spread(e.constant(type, 0));
+      Value no = arith::ConstantIntOp::create(p.b, p.at, 0, 1);
+      Value yes = arith::ConstantIntOp::create(p.b, p.at, 1, 1);
+      return loopWhile(
+          {e.integer(0), no},
+          [&](ValueRange at) {
+            Value isFree = arith::XOrIOp::create(p.b, p.at, at[1], yes);
+            return boxes.both(compare(e, arith::CmpIPredicate::slt, at[0], kept), isFree);
+          },
+          [&](ValueRange at) {
+            Boxes some;
+            auto row = [&](int64_t slot) {
+              return e.loadRowVector(p.number, slot, at[0], vectorType());
+            };
+            for (int64_t d = 0; d < 2; ++d)
+              some.low[d] = row(lowSlot + d), some.high[d] = row(highSlot + d);
+            some.area = row(areaSlot);
+            Value each = boxes.overlaps(some, wide, wideThreshold, zero);
+            Value any =
+                vector::ReductionOp::create(p.b, p.at, vector::CombiningKind::OR, each);
+            return KernelEmitter::Values{add(at[0], e.integer(lanes)), any};
+          })[1];
+    }
+
+    static constexpr int64_t lowSlot = 3, highSlot = 5, areaSlot = 7;
     Passes &p;
-    bool descending;
-    DType key;
-    Type keyType;
-    int64_t slot, width, count, extent;
-
-    void run(Value begin) {
-      KernelEmitter &e = p.e;
-      auto add = [&](Value a, Value c) -> Value {
-        return arith::AddIOp::create(p.b, p.at, a, c);
-      };
-      auto atMost = [&](Value a, int64_t most) -> Value {
-        return arith::MinSIOp::create(p.b, p.at, a, e.integer(most));
-      };
-      Value second = atMost(add(begin, e.integer(width)), extent);
-      Value end = atMost(add(begin, e.integer(2 * width)), extent);
-      // Of each run its first `count`.
-      Value leftEnd =
-          arith::MinSIOp::create(p.b, p.at, second, add(begin, e.integer(count)));
-      Value rightEnd =
-          arith::MinSIOp::create(p.b, p.at, end, add(second, e.integer(count)));
-      Value last = arith::MinSIOp::create(p.b, p.at, end, add(begin, e.integer(count)));
-      auto loop = scf::ForOp::create(p.b, p.at, begin, last, e.integer(1),
-                                     ValueRange{begin, second});
-      OpBuilder::InsertionGuard guard(p.b);
-      p.b.setInsertionPointToStart(loop.getBody());
-      Value i = loop.getRegionIterArgs()[0], j = loop.getRegionIterArgs()[1];
-      Value left = placeAt(i), right = placeAt(j);
-      Value rightFirst = isBefore(right, left);
-      Value leftDone = compare(e, arith::CmpIPredicate::sge, i, leftEnd);
-      Value rightThere = compare(e, arith::CmpIPredicate::slt, j, rightEnd);
-      Value takeRight = arith::AndIOp::create(
-          p.b, p.at, rightThere, arith::OrIOp::create(p.b, p.at, leftDone, rightFirst));
-      Value taken = arith::SelectOp::create(p.b, p.at, takeRight, right, left);
-      e.storeRowAt(p.number, 3 - slot, loop.getInductionVar(), taken);
-      Value nextI =
-          arith::SelectOp::create(p.b, p.at, takeRight, i, add(i, e.integer(1)));
-      Value nextJ =
-          arith::SelectOp::create(p.b, p.at, takeRight, add(j, e.integer(1)), j);
-      scf::YieldOp::create(p.b, p.at, ValueRange{nextI, nextJ});
-    }
-
-    /// The place at `i` of the row; behind the end some other.
-    Value placeAt(Value i) {
-      Value inside = arith::MinSIOp::create(p.b, p.at, i, p.e.integer(extent - 1));
-      return p.e.loadRowAt(p.number, slot, inside, p.b.getI64Type());
-    }
-
-    /// Whether the element at place `a` comes before that at `c`, for other reasons than
-    /// their places.
-    Value isBefore(Value a, Value c) {
-      Value x = p.e.loadRowAt(p.number, 0, a, keyType);
-      Value y = p.e.loadRowAt(p.number, 0, c, keyType);
-      if (descending)
-        std::swap(x, y);
-      if (!isa<FloatType>(keyType))
-        return compare(
-            p.e, isUnsigned(key) ? arith::CmpIPredicate::ult : arith::CmpIPredicate::slt,
-            x, y);
-      // x < y, or only y is NaN.
-      auto check = [&](arith::CmpFPredicate predicate, Value v, Value w) -> Value {
-        return arith::CmpFOp::create(p.b, p.at, predicate, v, w);
-      };
-      Value less = check(arith::CmpFPredicate::OLT, x, y);
-      Value onlyY =
-          arith::AndIOp::create(p.b, p.at, check(arith::CmpFPredicate::ORD, x, x),
-                                check(arith::CmpFPredicate::UNO, y, y));
-      return arith::OrIOp::create(p.b, p.at, less, onlyY);
-    }
+    KernelEmitter &e;
+    BoxArithmetic boxes;
+    graph::SuppressOp op;
+    Type i64;
+    FloatType type;
+    Value isMine;  ///< whether the thread is the one that compares; null: there is one
+    int64_t lanes; ///< compared at once: a vector, of one thread among many few
+    bool isPacked;
   };
 };
 } // namespace
@@ -220,4 +513,5 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
 void codegen::attachIndexedRowModels(MLIRContext &context) {
   graph::ScatterElementsOp::attachInterface<ScatterModel>(context);
   graph::SortOp::attachInterface<SortModel>(context);
+  graph::SuppressOp::attachInterface<SuppressModel>(context);
 }

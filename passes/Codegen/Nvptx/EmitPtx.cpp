@@ -36,7 +36,7 @@ public:
   }
   void describe(Bundle &bundle) const override { bundle.target = "nvptx"; }
   Expected<void> writeStage(const std::vector<KernelSpec> &, const std::string &,
-                            const std::string &, std::string *) const override {
+                            const std::string &, StageCode &) const override {
     return makeError("the runtime has no calls for GPUs: a stage of kernels for nvptx "
                      "cannot be written, only their PTX (partita-emit-ptx)");
   }

@@ -130,11 +130,11 @@ public:
 
   Expected<void> writeStage(const std::vector<KernelSpec> &kernels,
                             const std::string &table, const std::string &path,
-                            std::string *text) const override {
+                            StageCode &code) const override {
     for (const KernelSpec &kernel : kernels)
       if (auto ok = checkKernel(kernel, seen); !ok)
         return ok;
-    return CpuModel::writeStage(kernels, table, path, text);
+    return CpuModel::writeStage(kernels, table, path, code);
   }
 
 private:
