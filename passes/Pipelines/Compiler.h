@@ -21,6 +21,8 @@ class TargetModel;
 
 namespace partita {
 
+struct Unconverted;
+
 /// A program at L1: a model, or its training step, of which nothing is chosen yet.
 struct Program {
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -162,7 +164,7 @@ private:
   Expected<void> markChosen();
   /// Writes the module beside the levels, unless nothing is written there.
   Expected<void> dump(const std::string &name);
-  Expected<PlanStage> stageOf(mlir::ModuleOp decided);
+  Expected<PlanStage> stageOf(Unconverted decided);
   Expected<void> divide();
   Expected<void> keepStates();
   void recordStates();
