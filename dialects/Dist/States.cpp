@@ -52,7 +52,7 @@ static LogicalResult verifyEnds(FunctionOpInterface function, const StateEnds &e
                    << result << " of type " << out;
   LayoutAttr before = argumentLayout(function, argument);
   LayoutAttr after = resultLayout(function, result);
-  if (before && after && before.canonical() != after.canonical())
+  if (before && after && before != after && before.canonical() != after.canonical())
     return error() << "it comes in layout " << before.str() << " and goes in layout "
                    << after.str() << ", but stays in its place";
   return success();

@@ -10,13 +10,17 @@
 //===----------------------------------------------------------------------===//
 #include "partita/Search/Timing.h"
 
+#include "partita/Kernels/Target.h"
+
 #include <algorithm>
 
 using namespace partita;
 using namespace partita::search;
 
-/// As code generation has them: with fewer the two products are faster.
-static constexpr int64_t fewestQueries = 16, fewestKeys = 16;
+/// The target whose kernels stream attention, where a device is said to have such kernels
+/// (MatmulModel::streamsAttention).
+static constexpr const kernels::Target &streaming = kernels::cpu;
+static_assert(streaming.streamsAttention);
 /// Steps of an element, at least, with which an op is taken for a softmax.
 static constexpr int64_t functionSteps = 16;
 
@@ -62,8 +66,9 @@ static bool isSoftmax(const FlowGraph &graph, const FlowOp &op) {
          op.steps >= functionSteps * elementCount(in.shape) && rows.back().size() == 1 &&
          op.rule.factors[static_cast<size_t>(rows.back()[0])].kind() ==
              FactorKind::Replicate &&
-         in.shape.back() >= fewestKeys &&
-         in.shape[in.shape.size() - 2] >= fewestQueries && isHalfOrSingle(in.type);
+         in.shape.back() >= streaming.fewestKeys &&
+         in.shape[in.shape.size() - 2] >= streaming.fewestQueries &&
+         isHalfOrSingle(in.type);
 }
 
 /// Values from the product's result to the operand of the second product, nothing if it

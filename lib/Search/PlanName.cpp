@@ -199,7 +199,14 @@ private:
     }
   }
 
-  std::string labelOf(const AxisRef &digit) const {
+  const std::string &labelOf(const AxisRef &digit) {
+    auto [known, isNew] = labels.try_emplace(digit);
+    if (isNew)
+      known->second = makeLabel(digit);
+    return known->second;
+  }
+
+  std::string makeLabel(const AxisRef &digit) const {
     auto found = uses.find(digit);
     if (found == uses.end())
       return "Replicated";
@@ -232,14 +239,14 @@ private:
   }
 
   /// Whether the axes have a part that batches are split over.
-  bool isOverRows(const AxisList &axes) const {
+  bool isOverRows(const AxisList &axes) {
     return std::ranges::any_of(primes(axes), [&](const AxisRef &digit) {
       return labelOf(digit).ends_with("DP");
     });
   }
 
   /// Whether half or more of the bytes of ends that `chosen` takes are split so.
-  template <typename Chosen> bool areSplit(Chosen chosen) const {
+  template <typename Chosen> bool areSplit(Chosen chosen) {
     int64_t all = 0, split = 0;
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       const FlowOp &op = graph.ops[o];
@@ -253,7 +260,7 @@ private:
     return all > 0 && 2 * split >= all;
   }
 
-  int shardedLevel() const {
+  int shardedLevel() {
     if (std::ranges::all_of(graph.ops, &FlowOp::isForward))
       return 0;
     // A loop has such ops without a sink of their own: what its body reads and gives.
@@ -287,6 +294,8 @@ private:
   std::vector<bool> isRow, isPosition; ///< by atom
   /// By part of an axis the operations of each kind.
   std::map<AxisRef, std::array<double, kindNames.size()>, Before> uses;
+  std::map<AxisRef, std::string, Before>
+      labels; ///< of what was asked for: a look at all ops
 };
 } // namespace
 

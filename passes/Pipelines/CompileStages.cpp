@@ -142,6 +142,18 @@ private:
     if (request.cut.groups > 0 && request.cut.groups != order.numGroups())
       return differs(count(order.numGroups(), "group"),
                      count(request.cut.groups, "group"));
+    if (!plan.schedule.empty()) {
+      if (request.cut.schedule && str(*request.cut.schedule) != plan.schedule)
+        return differs("schedule " + plan.schedule, str(*request.cut.schedule));
+      auto schedule = readSchedule(plan.schedule);
+      if (!schedule)
+        return makeError("'" + file + "': " + schedule.error().message);
+      request.cut.schedule = *schedule;
+    }
+    if (const int64_t parts = request.train ? request.train->spec.accumulation : 1;
+        parts > 1 && parts != plan.microBatches)
+      return differs(count(plan.microBatches, "micro-batch"),
+                     count(parts, "micro-batch") + " (\"accumulation\")");
     std::vector<Mesh> own(static_cast<size_t>(order.numGroups()));
     for (size_t s = 0; s < plan.stages.size(); ++s) {
       auto mesh = Mesh::parse(plan.stages[s].mesh);
@@ -253,7 +265,7 @@ private:
   /// derived, and gradients inherit them.
   Expected<void> importStep() {
     train::Spec &spec = now.request.train->spec;
-    if (request.cut.microBatches > 1) {
+    if (spec.accumulation == 1 && request.cut.microBatches > 1) {
       spec.choosesAccumulation = true;
       now.feedback.microBatches = request.cut.microBatches;
     } else {
@@ -281,11 +293,11 @@ private:
   }
 
   PipelineStep pipelineStep() const {
-    return {request.cut.schedule == Schedule::Gpipe ? StepSchedule::Gpipe
-            : request.cut.schedule == Schedule::ZbH1
-                ? StepSchedule::ZeroBubbleH1
-                : StepSchedule::OneForwardOneBackward,
-            order.numGroups(), request.cut.microBatches};
+    // The words of a step's schedules are the same.
+    auto known = request.cut.schedule ? stepScheduleOf(str(*request.cut.schedule))
+                                      : std::optional<StepSchedule>();
+    return {known.value_or(StepSchedule::OneForwardOneBackward), order.numGroups(),
+            request.cut.microBatches};
   }
 
   /// Says on each op in which stage it is, and sorts the ops by stage: cotangents are
@@ -633,6 +645,8 @@ private:
     product.report.collectives = std::move(collectives);
     product.plan.entry().microBatches = request.cut.microBatches;
     product.plan.entry().round = order.round;
+    if (request.train)
+      product.plan.entry().schedule = name(pipelineStep().schedule);
     now.request.levels.dump = request.levels.dump;
     return request.levels.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
   }

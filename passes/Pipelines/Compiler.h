@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/Price.h"
@@ -21,6 +22,8 @@ class TargetModel;
 
 namespace partita {
 
+struct Unconverted;
+
 /// A program at L1: a model, or its training step, of which nothing is chosen yet.
 struct Program {
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -30,6 +33,7 @@ struct Program {
   /// Names of the model's symbolic dims by input and output, "" for other dims.
   std::map<std::string, std::vector<std::string>> dims;
   std::vector<std::string> sizes; ///< names of dims whose sizes are data
+  StepFlags flags;                ///< of a training step that is derived
   /// Rows of a training step whose number of micro-batches is chosen.
   std::optional<int64_t> rows;
 
@@ -167,7 +171,7 @@ private:
   Expected<void> markChosen();
   /// Writes the module beside the levels, unless nothing is written there.
   Expected<void> dump(const std::string &name);
-  Expected<PlanStage> stageOf(mlir::ModuleOp decided);
+  Expected<PlanStage> stageOf(Unconverted decided);
   Expected<void> divide();
   Expected<void> cutStep();
   Expected<void> keepStates();

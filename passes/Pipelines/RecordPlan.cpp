@@ -133,24 +133,37 @@ static void recordFunctions(ModuleOp module, func::FuncOp main, PlanStage &stage
   }
 }
 
-Expected<PlanStage> Compiler::stageOf(ModuleOp decided) {
-  PlanStage stage;
-  const Mesh mesh = dist::findMesh(decided).getMesh();
-  auto function = decided.lookupSymbol<func::FuncOp>("main");
-  stage.mesh = mesh.str();
-  recordEnds(function, stage);
-  recordNodes(function, stage.nodes);
-  recordFunctions(decided, function, stage);
+/// Builds the flow of "main" if it is not there: all callees are inlined.
+static Expected<void> completeFlow(Unconverted &decided, const Mesh &mesh) {
+  if (decided.flow)
+    return {};
+  auto function = decided.module->lookupSymbol<func::FuncOp>("main");
   auto flow = dist::buildFlow(function, mesh, dist::Callees::Inlined);
   if (failed(flow))
     return makeError("the program has an op without a rule");
   auto strategies = dist::readStrategies(function, **flow);
   if (failed(strategies))
-    return tl::unexpected(firstError({.message = "an op has no strategy"}));
-  recordValues(**flow, stage.values);
-  (*flow)->graph.finalize();
+    return makeError("an op has no strategy");
+  decided.flow = std::move(*flow);
+  decided.strategies = std::move(*strategies);
+  return {};
+}
+
+Expected<PlanStage> Compiler::stageOf(Unconverted decided) {
+  PlanStage stage;
+  const Mesh mesh = dist::findMesh(*decided.module).getMesh();
+  if (auto ok = completeFlow(decided, mesh); !ok)
+    return tl::unexpected(firstError(ok.error()));
+  auto function = decided.module->lookupSymbol<func::FuncOp>("main");
+  stage.mesh = mesh.str();
+  recordEnds(function, stage);
+  recordNodes(function, stage.nodes);
+  recordFunctions(*decided.module, function, stage);
+  recordValues(*decided.flow, stage.values);
+  FlowGraph &graph = decided.flow->graph;
+  graph.finalize();
   std::vector<std::string> notes;
-  stage.work = recordWork((*flow)->graph, *strategies, stage.name, notes);
+  stage.work = recordWork(graph, decided.strategies, stage.name, notes);
   for (std::string &note : notes) {
     report.notes.push_back(note);
     if (!llvm::is_contained(plan.entry().notes, note))
@@ -184,7 +197,7 @@ Expected<void> Compiler::recordPlan() {
     entry.shapes.push_back(binding.str());
   entry.certificate = std::move(*certificate);
   auto decided = withoutConversions(*module);
-  auto stage = decided ? stageOf(**decided) : tl::unexpected(decided.error());
+  auto stage = decided ? stageOf(std::move(*decided)) : tl::unexpected(decided.error());
   if (!stage)
     return tl::unexpected(stage.error());
   entry.stages = {std::move(*stage)};

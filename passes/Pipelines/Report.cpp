@@ -6,6 +6,7 @@
 #include "partita/Base/Bundle/StageOrder.h"
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Units.h"
+#include "partita/Comm/StepOrder.h"
 #include "passes/Pipelines/Compile.h"
 #include "passes/Shard/SearchPlan.h"
 
@@ -136,10 +137,43 @@ static std::string groupName(const StageOrder &order, int64_t group) {
              : "group " + std::to_string(group) + " (stages " + stages + ")";
 }
 
+/// When each stage runs which part of which micro-batch, if a forward part takes one
+/// unit, and the backward part two, or one and the gradients of weights one.
+static std::string stepText(const PlanEntry &plan, StepSchedule schedule) {
+  const PipelineStep shape{schedule, static_cast<int64_t>(plan.stages.size()),
+                           plan.microBatches};
+  const StepTimeline line = simulate(shape, {StepTimes()});
+  double busy = 0;
+  for (double stage : line.busy)
+    busy += stage;
+  std::string text =
+      "pipeline of " + std::to_string(shape.stages) + " stages, " +
+      std::to_string(plan.microBatches) +
+      (plan.microBatches == 1 ? " micro-batch, " : " micro-batches, ") + plan.schedule +
+      formatted("; idle: %.0f%% if all stages take as long\n",
+                100 * (1 - busy / (line.seconds * static_cast<double>(shape.stages))));
+  constexpr double widest = 48;
+  for (size_t s = 0; s < line.spans.size() && line.seconds <= widest; ++s) {
+    std::vector<std::string> cells(static_cast<size_t>(line.seconds + 0.5), ".");
+    for (const StepTimeline::Span &span : line.spans[s])
+      for (auto t = static_cast<size_t>(span.begin + 0.5);
+           static_cast<double>(t) < span.end; ++t)
+        cells[t] = std::string("FBW").substr(static_cast<size_t>(span.turn.part), 1) +
+                   std::to_string(span.turn.microBatch);
+    text += "  " + cell("stage " + std::to_string(s), 10);
+    for (const std::string &it : cells)
+      text += cell(it, 4);
+    text += "\n";
+  }
+  return text;
+}
+
 /// When each group of ranks runs which micro-batch, if all stages take as long: a text
 /// Gantt with a line per group. Where a group has several stages, a cell is
 /// stage:micro-batch.
 static std::string pipelineText(const PlanEntry &plan) {
+  if (auto schedule = stepScheduleOf(plan.schedule))
+    return stepText(plan, *schedule);
   StageOrder order = orderOf(plan);
   auto begins = beginsOf(order);
   auto stages = static_cast<int64_t>(plan.stages.size());

@@ -2,7 +2,6 @@
 #include "passes/Shard/LiftConversions.h"
 
 #include "dialects/Dist/PlanAttributes.h"
-#include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
@@ -45,6 +44,10 @@ public:
         return ok;
     return {};
   }
+
+  /// Of the function without its conversions; null if it had none.
+  std::unique_ptr<dist::ProgramFlow> flow;
+  std::vector<Strategy> strategies;
 
 private:
   void dissolveSplits() {
@@ -208,23 +211,26 @@ private:
 
   func::FuncOp function;
   dist::MeshAttr mesh;
-  std::unique_ptr<dist::ProgramFlow> flow;
-  std::vector<Strategy> strategies;
   DenseMap<Value, std::vector<Conversion>> conversions; ///< by what is converted
   DenseMap<OpOperand *, int32_t> readBy; ///< number of the conversion that it read
   DenseMap<Operation *, size_t> placeOf;
 };
 } // namespace
 
-Expected<OwningOpRef<ModuleOp>> partita::withoutConversions(ModuleOp planned) {
-  OwningOpRef<ModuleOp> module(planned.clone());
-  for (auto function : module->getOps<func::FuncOp>()) {
+Expected<Unconverted> partita::withoutConversions(ModuleOp planned) {
+  Unconverted result{OwningOpRef<ModuleOp>(planned.clone()), nullptr, {}};
+  for (auto function : result.module->getOps<func::FuncOp>()) {
     dist::MeshAttr mesh = dist::findMesh(function);
     if (function.isExternal() || !mesh)
       continue;
-    if (auto ok = Lifter(function, mesh).run(); !ok)
+    Lifter lifter(function, mesh);
+    if (auto ok = lifter.run(); !ok)
       return makeError("function '" + function.getName().str() +
                        "': " + ok.error().message);
+    if (function.getName() == "main" && lifter.flow && !lifter.flow->hasCalls) {
+      result.flow = std::move(lifter.flow);
+      result.strategies = std::move(lifter.strategies);
+    }
   }
-  return module;
+  return result;
 }

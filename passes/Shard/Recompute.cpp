@@ -26,12 +26,13 @@ public:
       : function(function),
         isBody(isRun(function->getParentOfType<ModuleOp>(), function)) {}
 
-  int64_t run() {
+  /// Number of copies. Absent: nothing is marked, and nothing changed.
+  std::optional<int64_t> run() {
     for (Operation &op : function.front())
       if (dist::recomputeOf(&op))
         numberOf[&op] = static_cast<int64_t>(numberOf.size());
     if (numberOf.empty())
-      return 0;
+      return std::nullopt;
     for (Operation &op : function.front()) // copies come before the op, unvisited
       visit(op);
     for (const auto &entry : numberOf)
@@ -141,9 +142,15 @@ private:
 
 struct RecomputePass : partita::impl::RecomputePassBase<RecomputePass> {
   void runOnOperation() override {
+    bool isChanged = false;
     for (auto function : getOperation().getOps<func::FuncOp>())
       if (!function.isExternal())
-        numCopies += static_cast<unsigned>(Repeater(function).run());
+        if (auto count = Repeater(function).run()) {
+          numCopies += static_cast<unsigned>(*count);
+          isChanged = true;
+        }
+    if (!isChanged)
+      markAllAnalysesPreserved(); // the verifier need not run again
   }
 };
 } // namespace

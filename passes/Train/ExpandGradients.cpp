@@ -79,7 +79,10 @@ namespace {
 struct ExpandGradientsPass : partita::impl::ExpandGradientsPassBase<ExpandGradientsPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    for (GradientOp op = innermost(module); op; op = innermost(module)) {
+    GradientOp op = innermost(module);
+    if (!op)
+      return markAllAnalysesPreserved(); // the verifier need not run again
+    for (; op; op = innermost(module)) {
       auto function = module.lookupSymbol<func::FuncOp>(op.getOf());
       std::string node = dist::nodeName(op);
       // Another op may differentiate the same function in other arguments.

@@ -3,6 +3,8 @@
 bits of NumPy's sums in 64 bits, with numbers that saturate where a CPU adds two products in 16. ONNX Runtime is no judge:
 its products saturate on CPUs without VNNI.
 
+A sweep: the quick tier has each product on each kind of engine once, and a tenth of the others.
+
 usage: run_bytes.py PARTITA [NAME…]
 """
 import itertools
@@ -16,6 +18,8 @@ import tempfile
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+import tier
 
 #: The way that each rank computes: as this CPU, as one of 256-bit vectors, by plain loops.
 WAYS = {
@@ -178,40 +182,55 @@ def run(partita, work, path, feeds, options, environment):
     return numpy_helper.to_array(onnx.load_tensor(work / "outputs" / "output_0.pb"))
 
 
+def meshes_of(a, b, attributes=None):
+    """Name and options of each mesh. Hints are for matrices, and for images of two dims and one
+    group; others are split as the compiler likes, once on each mesh."""
+    is_image = attributes is not None
+    ranks = 4 if is_image else 2
+    is_hinted = a.ndim == b.ndim == ranks and not (is_image and "group" in attributes)
+    seen = []
+    for mesh, options in (IMAGE_MESHES if is_image else MESHES).items():
+        given = options if is_hinted else options[:2]
+        if given not in seen:
+            seen.append(given)
+            yield mesh, given
+
+
+def everything():
+    """Every case: name, operands, bits that are expected, way, mesh, the mesh's options."""
+    models = [(name, (a, b, za, zb, is_weight), exact(a, b, za, zb), meshes_of(a, b))
+              for name, a, b, za, zb, is_weight in cases()]
+    models += [(name, (x, w, zx, zw, True, attributes), convolved(x, w, zx, zw, attributes),
+                meshes_of(x, w, attributes)) for name, x, w, zx, zw, attributes in images()]
+    for name, operands, expected, meshes in models:
+        for (mesh, given), way in itertools.product(meshes, WAYS):
+            yield name, operands, expected, way, mesh, given
+
+
 def main():
     partita, wanted = sys.argv[1], sys.argv[2:]
-    failed = count = 0
-    everything = [(name, (a, b, za, zb, is_weight), exact(a, b, za, zb))
-                  for name, a, b, za, zb, is_weight in cases()]
-    everything += [(name, (x, w, zx, zw, True, attributes), convolved(x, w, zx, zw, attributes))
-                   for name, x, w, zx, zw, attributes in images()]
-    for name, operands, expected in everything:
-        if wanted and name not in wanted:
-            continue
-        a, b = operands[:2]
-        is_image = len(operands) == 6
+    taken = list(everything())
+    if wanted:
+        taken = [case for case in taken if case[0] in wanted]
+    else:
+        taken = tier.sample("bytes", taken, kind=lambda case: (case[0], case[3]))
+    failed = 0
+    for name, operands, expected, way, mesh, given in taken:
+        options, environment = WAYS[way]
         with tempfile.TemporaryDirectory(prefix="partita-bytes-") as folder:
             work = pathlib.Path(folder)
             feeds = write(work / "model.onnx", *operands)
-            for way, (options, environment) in WAYS.items():
-                for mesh, given in (IMAGE_MESHES if is_image else MESHES).items():
-                    # Hints are for matrices, and for images of two dims and one group.
-                    ranks = 4 if is_image else 2
-                    if mesh != "one rank" and (a.ndim != ranks or b.ndim != ranks or (
-                            is_image and "group" in operands[5])):
-                        given = given[:2]
-                    count += 1
-                    try:
-                        got = run(partita, work, work / "model.onnx", feeds,
-                                  [*options, *given], environment)
-                        wrong = np.count_nonzero(got != expected)
-                        if got.shape != expected.shape or wrong:
-                            raise RuntimeError(f"{wrong} of {expected.size} differ")
-                    except RuntimeError as error:
-                        failed += 1
-                        print(f"{name}, {way}, {mesh}: {error}", flush=True)
-    print(f"{'FAILED' if failed else 'ok'}: {count - failed} of {count} equal")
-    return 1 if failed or not count else 0
+            try:
+                got = run(partita, work, work / "model.onnx", feeds, [*options, *given],
+                          environment)
+                wrong = np.count_nonzero(got != expected)
+                if got.shape != expected.shape or wrong:
+                    raise RuntimeError(f"{wrong} of {expected.size} differ")
+            except RuntimeError as error:
+                failed += 1
+                print(f"{name}, {way}, {mesh}: {error}", flush=True)
+    print(f"{'FAILED' if failed else 'ok'}: {len(taken) - failed} of {len(taken)} equal")
+    return 1 if failed or not taken else 0
 
 
 if __name__ == "__main__":

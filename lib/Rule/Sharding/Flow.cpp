@@ -7,6 +7,7 @@
 #include <cassert>
 #include <numeric>
 #include <set>
+#include <span>
 
 using namespace partita;
 
@@ -86,8 +87,8 @@ public:
   /// come, else in the next. So the result is that of whole sweeps, and a cut that
   /// travels against the order of values costs what it costs along it.
   void run() {
-    for (int32_t dim = 0; dim < static_cast<int32_t>(dims.size()); ++dim)
-      next.insert(next.end(), dim);
+    for (const auto count = static_cast<int32_t>(dims.size()); numSeen < count;)
+      refineDim(numSeen++);
     while (!next.empty()) {
       now.swap(next);
       while (!now.empty()) {
@@ -134,18 +135,11 @@ public:
   }
 
 private:
-  /// The pieces of one factor as the port's dim has them for its neighbours.
-  Pieces piecesAt(const Port &port, int32_t f) const {
-    const Factor &factor = graph.ops[port.op].rule.factors[f];
-    return factor.window() || detached[port.op][f] ? Pieces{factor.extent(port.operand)}
-                                                   : pieces[port.op][f];
-  }
-
-  /// Suffix products at which a port's dim is cut, ascending, without 1 and the total.
-  /// What is minor to a cut but may not be split needs none: the others would be cut for
-  /// nothing, and a dim that is read through windows cannot follow.
-  std::vector<int64_t> cutsOf(const Port &port) const {
-    std::vector<int64_t> cuts;
+  /// Adds suffix products at which a port's dim is cut, ascending, without 1 and the
+  /// total. What is minor to a cut but may not be split needs none: the others would be
+  /// cut for nothing, and a dim that is read through windows cannot follow.
+  void addCuts(const Port &port, std::vector<int64_t> &cuts) const {
+    const size_t first = cuts.size();
     int64_t suffix = 1;
     const auto &factors = graph.ops[port.op].rule.factors;
     bool bare = true;
@@ -154,21 +148,25 @@ private:
       bool wasBare = bare;
       bare &= factors[f].kind() == FactorKind::Replicate || detached[port.op][f];
       if (wasBare && !bare)
-        cuts.clear();
-      const Pieces list = piecesAt(port, f);
-      for (size_t k = list.size(); k-- > 0;) {
-        suffix *= list[k];
-        cuts.push_back(suffix);
+        cuts.resize(first);
+      // Neighbours see no pieces of a loop that is read through windows or detached.
+      if (factors[f].window() || detached[port.op][f]) {
+        cuts.push_back(suffix *= factors[f].extent(port.operand));
+        continue;
       }
+      const Pieces &list = pieces[port.op][f];
+      for (size_t k = list.size(); k-- > 0;)
+        cuts.push_back(suffix *= list[k]);
     }
-    if (!cuts.empty())
+    if (cuts.size() > first)
       cuts.pop_back();
-    return cuts;
   }
 
   /// Ends of a loop that are one variable with an end of this dim are ends of it, so that
   /// the pieces of a body reach what the loop reads and gives.
   void addTied(std::vector<Port> &ports, int32_t dim) const {
+    if (graph.ties.empty())
+      return;
     const FlowValue &value = graph.values[dims[dim].first];
     std::vector<int32_t> ends;
     if (value.producer >= 0)
@@ -191,10 +189,9 @@ private:
     std::vector<Port> ports =
         portsOf(graph, graph.values[dims[dim].first], dims[dim].second);
     addTied(ports, dim);
-    std::vector<int64_t> cuts;
+    cuts.clear();
     for (const Port &port : ports)
-      for (int64_t cut : cutsOf(port))
-        cuts.push_back(cut);
+      addCuts(port, cuts);
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     for (const Port &port : ports)
@@ -210,7 +207,10 @@ private:
       for (size_t d = 0; d < tensor.size(); ++d)
         if (std::find(tensor[d].begin(), tensor[d].end(), factor) != tensor[d].end()) {
           int32_t other = firstDim[value] + static_cast<int32_t>(d);
-          (other > dim ? now : next).insert(other);
+          if (other <= dim)
+            next.insert(other);
+          else if (other < numSeen)
+            now.insert(other);
         }
     };
     for (size_t o = 0; o < it.operands.size(); ++o)
@@ -248,7 +248,9 @@ private:
   std::vector<std::pair<int32_t, int32_t>> dims; ///< (value, dim), in the order of sweeps
   std::vector<int32_t> firstDim;                 ///< per value
   std::vector<std::vector<const FlowTie *>> tiesOf; ///< per op
-  std::set<int32_t> now, next;                      ///< dims to look at
+  int32_t numSeen = 0;         ///< dims that the first sweep has looked at
+  std::set<int32_t> now, next; ///< dims to look at again
+  std::vector<int64_t> cuts;   ///< of one dim, kept for its room
 };
 
 /// An atom of a port with its place: [low, low * size) in suffix products.
@@ -262,16 +264,20 @@ struct Placed {
 /// The producer and this many users at most are linked pair by pair.
 static constexpr size_t maxPairedEnds = 6;
 
-static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
-  std::vector<int32_t> list = graph.dimAtoms(port.op, *port.factors);
-  std::vector<Placed> result;
+/// Adds the atoms of a port, minor to major.
+static void place(const FlowGraph &graph, const Port &port, std::vector<Placed> &placed) {
+  const size_t first = placed.size();
   int64_t suffix = 1;
-  for (size_t i = list.size(); i-- > 0;) {
-    int64_t size = graph.extent(graph.atoms[list[i]], port.operand);
-    result.push_back({list[i], suffix, size, i == 0});
-    suffix *= size;
+  for (size_t i = port.factors->size(); i-- > 0;) {
+    const auto &list = graph.atomsOf(port.op, (*port.factors)[i]);
+    for (size_t k = list.size(); k-- > 0;) {
+      int64_t size = graph.extent(graph.atoms[list[k]], port.operand);
+      placed.push_back({list[k], suffix, size, false});
+      suffix *= size;
+    }
   }
-  return result;
+  if (placed.size() > first)
+    placed.back().major = true;
 }
 
 void FlowGraph::finalize(const std::vector<DetachedLoop> &detached) {
@@ -310,21 +316,28 @@ void FlowGraph::finalize(const std::vector<DetachedLoop> &detached) {
 }
 
 void FlowGraph::linkDim(int32_t value, size_t dim) {
-  std::vector<std::vector<Placed>> ends;
-  for (const Port &port : Refiner::portsOf(*this, values[value], dim))
-    ends.push_back(place(*this, port));
+  std::vector<Placed> all;
+  std::vector<size_t> first{0}; // of each end in `all`, and behind the last
+  for (const Port &port : Refiner::portsOf(*this, values[value], dim)) {
+    place(*this, port, all);
+    first.push_back(all.size());
+  }
+  auto atomsOf = [&](size_t end) {
+    return std::span(all).subspan(first[end], first[end + 1] - first[end]);
+  };
+  const size_t numEnds = first.size() - 1;
   auto canLink = [&](const Placed &p) { return !atoms[p.atom].detached; };
   auto canSplit = [&](const Placed &p) {
     return kindOf(atoms[p.atom]) != FactorKind::Replicate;
   };
   // Users see each other through the producer only where they are many, or where it
   // is a source, through which nothing spreads: pairs would be quadratic in layers.
-  bool star = ends.size() > maxPairedEnds || ops[values[value].producer].isSource();
-  for (size_t a = 0; a < ends.size(); ++a)
-    for (const Placed &p : ends[a]) {
+  bool star = numEnds > maxPairedEnds || ops[values[value].producer].isSource();
+  for (size_t a = 0; a < numEnds; ++a)
+    for (const Placed &p : atomsOf(a)) {
       atoms[p.atom].canPad &= p.major;
-      for (size_t b = 0; canLink(p) && b < (star && a != 0 ? 1 : ends.size()); ++b)
-        for (const Placed &q : ends[b]) {
+      for (size_t b = 0; canLink(p) && b < (star && a != 0 ? 1 : numEnds); ++b)
+        for (const Placed &q : atomsOf(b)) {
           if (a == b || !canLink(q))
             continue;
           int64_t common = std::gcd(p.size, q.size);
@@ -340,8 +353,12 @@ void FlowGraph::linkDim(int32_t value, size_t dim) {
 /// All members with the first.
 void FlowGraph::linkTie(const FlowTie &tie) {
   auto ends = [&](const FlowTie::Member &member, size_t dim) {
-    return place(*this, {member.op, &endFactors(member.op)[dim + member.hasRows],
-                         ops[member.op].results.empty()});
+    std::vector<Placed> placed;
+    place(*this,
+          {member.op, &endFactors(member.op)[dim + member.hasRows],
+           ops[member.op].results.empty()},
+          placed);
+    return placed;
   };
   const FlowTie::Member &first = tie.members[0];
   size_t rank = endFactors(first.op).size() - first.hasRows;

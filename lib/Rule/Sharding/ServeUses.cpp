@@ -175,7 +175,9 @@ void partita::giveEpochs(const FlowGraph &graph, const Layout &produced,
   for (ServedLayout &entry : served) {
     const Layout &at =
         entry.from < 0 ? produced : served[static_cast<size_t>(entry.from)].layout;
-    auto plan = entry.halo || at == entry.layout
+    // Nothing is planned for an entry that alone leads on from where it begins.
+    const bool isAlone = std::ranges::count(served, entry.from, &ServedLayout::from) == 1;
+    auto plan = isAlone || entry.halo || at == entry.layout
                     ? Expected<ReshardPlan>()
                     : planReshard(graph.mesh, at, entry.layout, graph.reshard);
     entry.epoch = 0;
