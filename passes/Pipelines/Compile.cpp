@@ -153,6 +153,8 @@ Expected<void> Compiler::derive() {
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
       buildTrainedPipeline(manager, request.train->spec);
     });
+  if (ok && training)
+    flags = flagsOf(module->lookupSymbol<func::FuncOp>("main"));
   if (ok && rows)
     ok = checkRows(module->lookupSymbol<func::FuncOp>("main"), *rows);
   return ok;

@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/Price.h"
@@ -32,6 +33,7 @@ struct Program {
   /// Names of the model's symbolic dims by input and output, "" for other dims.
   std::map<std::string, std::vector<std::string>> dims;
   std::vector<std::string> sizes; ///< names of dims whose sizes are data
+  StepFlags flags;                ///< of a training step that is derived
   /// Rows of a training step whose number of micro-batches is chosen.
   std::optional<int64_t> rows;
 

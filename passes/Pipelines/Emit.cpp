@@ -97,6 +97,7 @@ static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
   entry.module = *compiler.module;
   entry.dims = compiler.dims;
   entry.sizes = compiler.sizes;
+  entry.flags = compiler.flags;
   entry.weights = [&compiler, &request](const std::string &weight) {
     return dataOf(compiler.weights, weight, request);
   };

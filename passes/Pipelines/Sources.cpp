@@ -22,7 +22,7 @@ static DialectRegistry allDialects() {
 }
 
 Program Program::clone() const {
-  return {module.get().clone(), weights, inputNames, dims, sizes, rows};
+  return {module.get().clone(), weights, inputNames, dims, sizes, flags, rows};
 }
 
 Sources::Sources(bool weights) : context(allDialects()), weights(weights) {

@@ -1,6 +1,7 @@
 //===- Training.cpp - How a model is imported to train --------------------===//
 #include "passes/Pipelines/Training.h"
 
+#include "dialects/Dist/Dist.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Reference/Evaluate.h"
 
@@ -95,6 +96,20 @@ static std::string typeText(DType type, const std::vector<int64_t> &shape) {
   for (int64_t extent : shape)
     text += (text.empty() ? "" : ", ") + std::to_string(extent);
   return std::string(name(type)) + " [" + text + "]";
+}
+
+StepFlags partita::flagsOf(mlir::FunctionOpInterface step) {
+  StepFlags flags;
+  for (unsigned i = 0; i < step.getNumResults(); ++i) {
+    auto name = step.getResultAttrOfType<mlir::StringAttr>(i, "graph.name");
+    if (!name || dist::resultState(step, i))
+      continue;
+    if (name.getValue() == train::skippedOutput)
+      flags.skipped = name.str();
+    if (name.getValue() == train::stopOutput)
+      flags.stop = name.str();
+  }
+  return flags;
 }
 
 Expected<void> partita::initialize(mlir::MLIRContext *context, onnx_model::Model &model) {

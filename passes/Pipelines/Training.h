@@ -2,8 +2,11 @@
 #ifndef PARTITA_PASSES_PIPELINES_TRAINING_H
 #define PARTITA_PASSES_PIPELINES_TRAINING_H
 
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Train/Spec.h"
 #include "passes/Import/Import.h"
+
+#include "mlir/Interfaces/FunctionInterfaces.h"
 
 namespace partita {
 
@@ -11,6 +14,9 @@ namespace partita {
 /// matches none of them.
 Expected<TrainingImport> trainingImport(const train::Spec &spec,
                                         const onnx_model::Model &model);
+
+/// The flags among the outputs of a step that partita-train has derived.
+StepFlags flagsOf(mlir::FunctionOpInterface step);
 
 /// Gives initializers of a training step of the file the values that its initialization
 /// makes, by the reference evaluator.

@@ -54,6 +54,7 @@ class Work:
         bad = self.x.copy()
         bad[row, 3] = np.nan
         np.savez(f"{folder}/bad.npz", x=bad, labels=self.labels)
+        np.savez(f"{folder}/rows.npz", x=bad)
         # Steps from 1 on which take the row: one in each epoch.
         self.lost = [step for step, rows in enumerate(self.rows, 1) if row in rows]
 
@@ -152,8 +153,13 @@ def check_skip(work):
                 raise RuntimeError(f"{bundle}: step {step} left {same}")
             if not all(np.isfinite(value).all() for value in after.values()):
                 raise RuntimeError(f"{bundle}: states are not finite behind step {step}")
-        text = work.run(bundle, work.place(), "--steps", "6")
+        place = work.place()
+        text = work.run(bundle, place, "--steps", "6", "--checkpoint-dir", f"{place}/c",
+                        "--save-every", "1", "--keep", "9")
         says(r"^step 6, .*, \d skipped$", text)
+        # Skipped steps too, whose losses and norms are no numbers.
+        if steps_of(f"{place}/c") != list(range(1, 7)) or len(log_of(place)) != 6:
+            raise RuntimeError(f"{bundle}: {steps_of(place + '/c')} are saved")
     # Where every step is finite, the option changes no bit.
     work.compile("plain")
     losses = []
@@ -170,6 +176,42 @@ def check_skip(work):
     if [it["loss"] is None for it in log_of(place)] != [k >= first for k in range(1, 9)]:
         raise RuntimeError(f"the log is {log_of(place)}")
     print("skip: no state changes, and training goes on", flush=True)
+
+
+def check_names(work):
+    """A flag is what the bundle says, not an output that is called like one."""
+    for name in ("not_finite", "skipped"):
+        w = training_models.Writer(1)
+        w.op("ReduceSum", [w.input("x", [BATCH, 12])], name, keepdims=0)
+        w.save(f"{work.folder}/{name}.onnx", name, [])
+        done = subprocess.run([work.partita, "compile", f"{work.folder}/{name}.onnx", "-o",
+                               f"{work.folder}/{name}"], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        place = work.place()
+        says(rf"^step 3, epoch 1: {name} -?nan, ",
+             work.run(name, place, "--steps", "3", data="rows"))
+        if [it[name] is None for it in log_of(place)] != \
+                [k in work.lost for k in range(1, 4)]:
+            raise RuntimeError(f"the log is {log_of(place)}")
+    # A bundle whose flag is no output is damaged.
+    path = f"{work.folder}/stop/bundle.json"
+    with open(path) as file:
+        text = file.read()
+    for flags, sentence in (
+            ({"stop": "los"}, "the bundle lists flag 'los', which is no scalar output of a "
+                              "program"),
+            ({"stops": "loss"}, "unknown"), ([], "expected"), ({"stop": 1}, "expected")):
+        bundle = json.loads(text)
+        if bundle["entries"][0]["flags"] != {"stop": "not_finite"}:
+            raise RuntimeError(f"{path} has {bundle['entries'][0]}")
+        bundle["entries"][0]["flags"] = flags
+        with open(path, "w") as file:
+            json.dump(bundle, file)
+        says(rf"^error: .*{sentence}", work.run("stop", work.place(), "--steps", "1", status=1))
+    with open(path, "w") as file:
+        file.write(text)
+    print("flags: by the bundle, not by names", flush=True)
 
 
 def check_log(work):
@@ -288,6 +330,7 @@ def main():
         work = Work(arguments.partita, arguments.run, folder)
         check_stop(work)
         check_skip(work)
+        check_names(work)
         check_log(work)
         check_metrics(work)
 

@@ -112,6 +112,8 @@ enum class Compute : uint8_t { F32, BF16, F16 };
 /// A step whose loss or gradients are not finite is one like any other; says so; or says
 /// so and changes no state.
 enum class OnNan : uint8_t { GoOn, Stop, Skip };
+/// Outputs by which a derived step says so: one that changes no state then, and others.
+inline constexpr const char *skippedOutput = "skipped", *stopOutput = "not_finite";
 
 struct Spec {
   /// The training step of this number that the model's file has, which is then all that

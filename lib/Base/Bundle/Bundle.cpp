@@ -38,6 +38,10 @@ std::string Bundle::json() const {
       record["dims"] = entry.dims;
     if (!entry.sizes.empty())
       record["sizes"] = entry.sizes;
+    for (const auto &[key, name] :
+         {std::pair("skipped", entry.flags.skipped), {"stop", entry.flags.stop}})
+      if (!name.empty())
+        record["flags"][key] = name;
     if (entry.plan != "plan.json")
       record["plan"] = entry.plan;
     entryList.push_back(std::move(record));
@@ -185,6 +189,18 @@ static Expected<BundleEntry> readEntry(const JsonValue &value) {
         return tl::unexpected(names.error());
       entry.dims[name] = std::move(*names);
     }
+  }
+  if (value.has("flags")) {
+    const JsonValue flags = *value.at("flags");
+    if (auto ok = flags.allowOnly({"skipped", "stop"}); !ok)
+      return tl::unexpected(ok.error());
+    Fields named(flags);
+    for (auto [key, name] :
+         {std::pair("skipped", &entry.flags.skipped), {"stop", &entry.flags.stop}})
+      if (flags.has(key))
+        named.read(key, *name);
+    if (named.error)
+      return tl::unexpected(*named.error);
   }
   if (value.has("plan")) {
     fields.read("plan", entry.plan);

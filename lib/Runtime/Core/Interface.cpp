@@ -128,6 +128,16 @@ static Expected<void> separateSizes(Interface &interface, const BundleEntry &ent
   return {};
 }
 
+static Expected<void> checkFlags(const Interface &interface, const BundleEntry &entry) {
+  for (const std::string &name : {entry.flags.skipped, entry.flags.stop})
+    if (!name.empty() && std::ranges::none_of(interface.outputs, [&](const auto &t) {
+          return t.name == name && t.shape.empty();
+        }))
+      return makeError("the bundle lists flag '" + name +
+                       "', which is no scalar output of a program");
+  return {};
+}
+
 std::vector<TensorInfo> Interface::given() const {
   std::vector<TensorInfo> all = outputs;
   all.insert(all.end(), sizes.begin(), sizes.end());
@@ -145,5 +155,7 @@ Expected<void> Interface::arrange(const BundleEntry &entry) {
   }
   if (auto ok = orderOutputs(*this, entry); !ok)
     return ok;
-  return separateSizes(*this, entry);
+  if (auto ok = separateSizes(*this, entry); !ok)
+    return ok;
+  return checkFlags(*this, entry);
 }

@@ -16,7 +16,8 @@ class StepLoop {
 public:
   StepLoop(RunParts &parts, DataFeed &feed, const Print &print)
       : parts(parts), session(parts.session), data(parts.options.data), feed(feed),
-        order(feed.order(data)), metrics(session.outputs(), feed.batch(), print),
+        order(feed.order(data)),
+        metrics(session.outputs(), session.info().flags, feed.batch(), print),
         print(print), from(session.inputs().size()) {
     for (HostTensor &tensor : parts.outputs)
       to.push_back(tensor.bytes.data());
@@ -126,7 +127,7 @@ Expected<void> StepLoop::save() {
     done.signal = *signal;
     isFinite = checkpoints->wasFinite();
   }
-  if (!isFinite && Metrics::stopsWhereNotFinite(session.outputs()))
+  if (!isFinite && metrics.stopsWhereNotFinite())
     return stopped(what);
   if (checkpoints)
     return {};

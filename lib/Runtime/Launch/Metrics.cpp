@@ -19,9 +19,6 @@ using namespace partita::runtime;
 
 /// The output of a training step that has the rate of its schedule.
 static constexpr std::string_view rateName = "learning_rate";
-/// Outputs of a step that are 1 where something in it was not finite: of one that changes
-/// no state then, and of one behind which the run must stop (passes/Train/Step.cpp).
-static constexpr std::string_view skippedName = "skipped", stopName = "not_finite";
 
 static double valueOf(const HostTensor &tensor) {
   return visitType(tensor.type, [&]<typename T>() {
@@ -29,12 +26,16 @@ static double valueOf(const HostTensor &tensor) {
   });
 }
 
-Metrics::Metrics(const std::vector<TensorInfo> &outputs, int64_t batch,
-                 const Print &print)
+Metrics::Metrics(const std::vector<TensorInfo> &outputs, const StepFlags &flags,
+                 int64_t batch, const Print &print)
     : batch(batch), print(print) {
   for (size_t k = 0; k < outputs.size(); ++k)
-    if (elementCount(outputs[k].shape) == 1)
-      scalars.push_back({k, outputs[k].name});
+    if (const std::string &name = outputs[k].name; elementCount(outputs[k].shape) == 1)
+      scalars.push_back({k, name,
+                         name.empty()            ? Scalar::Value
+                         : name == flags.skipped ? Scalar::Skipped
+                         : name == flags.stop    ? Scalar::Stop
+                                                 : Scalar::Value});
 }
 
 tl::unexpected<Error> Metrics::cannotWrite() const {
@@ -90,9 +91,14 @@ Expected<void> Metrics::openBehind(const std::string &file, int64_t step) {
 
 int Metrics::descriptor() const { return log ? ::fileno(log.get()) : -1; }
 
-bool Metrics::stopsWhereNotFinite(const std::vector<TensorInfo> &outputs) {
-  return std::ranges::any_of(
-      outputs, [](const TensorInfo &output) { return output.name == stopName; });
+bool Metrics::stopsWhereNotFinite() const {
+  return std::ranges::find(scalars, Scalar::Stop, &Scalar::role) != scalars.end();
+}
+
+bool Metrics::isSkipped(const std::vector<HostTensor> &outputs) const {
+  return std::ranges::any_of(scalars, [&](const Scalar &scalar) {
+    return scalar.role == Scalar::Skipped && valueOf(outputs[scalar.output]) != 0;
+  });
 }
 
 Expected<void> Metrics::serve(const std::string &address) {
@@ -118,8 +124,7 @@ void Metrics::count(const StepDone &done, const std::vector<HostTensor> &outputs
     sums->seconds += done.seconds;
     ++sums->steps;
     sums->labels += done.labels.value_or(0);
-    for (const Scalar &scalar : scalars)
-      sums->skipped += scalar.name == skippedName && valueOf(outputs[scalar.output]) != 0;
+    sums->skipped += isSkipped(outputs);
   }
 }
 
@@ -129,7 +134,7 @@ std::string Metrics::line(const StepDone &done,
       "step " + std::to_string(done.step) + ", epoch " + std::to_string(done.epoch);
   const char *separator = ": ";
   for (const Scalar &scalar : scalars) {
-    if (scalar.name == skippedName || scalar.name == stopName)
+    if (scalar.role != Scalar::Value)
       continue;
     text += separator + (scalar.name == rateName ? "learning rate" : scalar.name) + " " +
             formatted("%.6g", valueOf(outputs[scalar.output]));
@@ -232,9 +237,11 @@ Expected<void> Metrics::step(const StepDone &done,
 
 std::string Metrics::notFinite(const std::vector<HostTensor> &outputs) const {
   std::string text;
+  if (isSkipped(outputs))
+    return text;
   for (const Scalar &scalar : scalars) {
     double value = valueOf(outputs[scalar.output]);
-    if (scalar.name == stopName ? value != 0 : !std::isfinite(value))
+    if (scalar.role == Scalar::Stop ? value != 0 : !std::isfinite(value))
       text += (text.empty() ? "" : ", ") + scalar.name + formatted(" %g", value);
   }
   return text;

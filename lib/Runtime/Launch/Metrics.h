@@ -22,9 +22,11 @@ struct StepDone {
 /// The scalars among the outputs, as lines for people, as a log, and for who watches.
 class Metrics {
 public:
-  Metrics(const std::vector<TensorInfo> &outputs, int64_t batch, const Print &print);
-  /// Whether the step says that its run must stop where something is not finite.
-  static bool stopsWhereNotFinite(const std::vector<TensorInfo> &outputs);
+  /// `flags`: of the entry with these outputs.
+  Metrics(const std::vector<TensorInfo> &outputs, const StepFlags &flags, int64_t batch,
+          const Print &print);
+  /// Whether the run must stop where something is not finite.
+  bool stopsWhereNotFinite() const;
   /// Answers whoever asks at this address from now on (MetricsServer.h).
   Expected<void> serve(const std::string &address);
   /// Opens the log; `append` if the run goes on where another one has stopped.
@@ -37,8 +39,8 @@ public:
   /// Lines for people come at most once a second, but for the first and the last.
   Expected<void> step(const StepDone &done, const std::vector<HostTensor> &outputs);
   /// Names and values of the scalars that are infinite or no number, and of the one by
-  /// which a step that must stop says that something was; empty: there are none. A step
-  /// that was skipped for its gradients alone has states as good as those before.
+  /// which a step that must stop says that something was; empty: there are none, or the
+  /// step was skipped, whose states are those before.
   std::string notFinite(const std::vector<HostTensor> &outputs) const;
   /// An error if something of the log could not be written.
   Expected<void> close();
@@ -47,7 +49,9 @@ private:
   struct Scalar {
     size_t output;
     std::string name;
+    enum Role { Value, Skipped, Stop } role;
   };
+  bool isSkipped(const std::vector<HostTensor> &outputs) const;
   void count(const StepDone &done, const std::vector<HostTensor> &outputs);
   std::string line(const StepDone &done, const std::vector<HostTensor> &outputs) const;
   std::string json(const StepDone &done, const std::vector<HostTensor> &outputs) const;

@@ -327,6 +327,7 @@ public:
     out.outputs = namesIn(formed.entry.module, task_ir::outputsAttr);
     out.dims = formed.entry.dims;
     out.sizes = formed.entry.sizes;
+    out.flags = formed.entry.flags;
     std::vector<PlanMemory> &own = memory.emplace_back();
     for (const Program &program : formed.programs) {
       BundleStage &stage = out.stages.emplace_back();

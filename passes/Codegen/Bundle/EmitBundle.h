@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_BUNDLE_EMITBUNDLE_H
 #define PARTITA_PASSES_CODEGEN_BUNDLE_EMITBUNDLE_H
 
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
@@ -44,6 +45,7 @@ struct EmitEntry {
   std::map<std::string, std::vector<std::string>> dims = {};
   /// Outputs of the programs that are sizes of such dims, see BundleEntry.
   std::vector<std::string> sizes = {};
+  StepFlags flags = {};
 };
 
 struct EmitOptions {

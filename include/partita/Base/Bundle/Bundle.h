@@ -29,7 +29,7 @@
 namespace partita {
 
 /// Of bundle.json; raised when an older reader could misread a newer file.
-inline constexpr int64_t bundleFormat = 4;
+inline constexpr int64_t bundleFormat = 5;
 /// The specification of a training step, in bundles that have one: what `verify` derives
 /// the step from, wherever the bundle and the file that was given are.
 inline constexpr const char *specificationFileName = "train.json";
@@ -63,6 +63,14 @@ struct BundleStage {
   Hash128 hash = {};
 };
 
+/// Scalar outputs of a training step that are 1 where its loss or a gradient was not
+/// finite, else 0. Empty: it has none.
+struct StepFlags {
+  std::string skipped; ///< the step has changed no state then
+  std::string stop;    ///< the run is to stop behind such a step
+  bool operator==(const StepFlags &) const = default;
+};
+
 /// One compiled form of the model: the same weights and states for other input shapes.
 /// Its stages are programs that run together, each on ranks of its own.
 struct BundleEntry {
@@ -79,6 +87,7 @@ struct BundleEntry {
   /// Outputs of the programs that the model does not have: i64 scalars that say how long
   /// dims of outputs, which `dims` calls by the same name, are in a request.
   std::vector<std::string> sizes = {};
+  StepFlags flags = {};
   /// The file that has this entry, which the runtime does not read. Older bundles have
   /// one for each entry.
   std::string plan = "plan.json";
