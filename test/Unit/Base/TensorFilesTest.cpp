@@ -151,6 +151,7 @@ TEST_CASE("a bundle of another version, or with a foreign path, is refused") {
   Folder folder;
   Bundle bundle;
   bundle.entries = {{"main", {{"stage-0.so"}}}};
+  bundle.entries[0].flags.stop = "lost";
   bundle.weightFiles = {{"weights.safetensors", 4, "weights-0.blocks"},
                         {"/m/w.bin", 7, "weights-1.blocks", "w.bin", "../w.bin", 1, 2}};
   auto message = [&](const std::string &from, const std::string &to) {
@@ -162,10 +163,11 @@ TEST_CASE("a bundle of another version, or with a foreign path, is refused") {
     REQUIRE(!result);
     return result.error().message;
   };
-  CHECK_THAT(message("\"format\": 4", "\"format\": 3"),
+  CHECK_THAT(message("\"format\": 5", "\"format\": 3"),
              Catch::Contains("has format 3") &&
                  Catch::Contains("compile the model again"));
   CHECK_THAT(message("stage-0.so", "../evil.so"), Catch::Contains("leaves the bundle"));
+  CHECK_THAT(message("\"stop\"", "\"halt\""), Catch::Contains("halt"));
   CHECK_THAT(message("\"hash\": \"", "\"hash\": \"12"),
              Catch::Contains("expected 32 hexadecimal digits"));
   for (const char *path : {"weights.safetensors", "weights-0.blocks", "weights-1.blocks"})

@@ -450,7 +450,7 @@ TEST_CASE("a damaged bundle is one sentence") {
   std::filesystem::resize_file(weights, 100);
   CHECK_THAT(message(), Catch::Contains("has 100 bytes, the bundle was compiled with"));
   std::string json = *readFile(files / "bundle/bundle.json");
-  json.replace(json.find("\"format\": 4"), 11, "\"format\": 7");
+  json.replace(json.find("\"format\": 5"), 11, "\"format\": 7");
   REQUIRE(writeFile(files / "bundle/bundle.json", json));
   CHECK_THAT(message(), Catch::Contains("has format 7"));
   Fixture other;
