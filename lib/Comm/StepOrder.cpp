@@ -25,7 +25,18 @@ std::optional<StepSchedule> partita::stepScheduleOf(std::string_view name) {
   return std::nullopt;
 }
 
+bool PipelineStep::partsWeights() const {
+  if (given.empty())
+    return schedule == StepSchedule::ZeroBubbleH1;
+  return std::ranges::any_of(given, [](const auto &turns) {
+    return std::ranges::any_of(
+        turns, [](const StepTurn &turn) { return turn.part == StepPart::Weight; });
+  });
+}
+
 std::vector<StepTurn> partita::turnsOf(const PipelineStep &shape, int64_t stage) {
+  if (!shape.given.empty())
+    return shape.given[static_cast<size_t>(stage)];
   const int64_t count = shape.microBatches;
   const int64_t ahead = shape.schedule == StepSchedule::Gpipe
                             ? count

@@ -44,6 +44,15 @@ static Expected<void> checkStagedTraining(const Request &request, const Hints &h
                      " and --micro-batches is " +
                      std::to_string(request.cut.microBatches) +
                      ": one of them says how many micro-batches a step has");
+  if (spec.choosesAccumulation && request.cut.microBatches == 1 && !request.plan)
+    return makeError(file +
+                     "\"accumulation\" is \"auto\", which is not chosen for a step "
+                     "of several stages: --micro-batches says into how many its "
+                     "batch is cut");
+  for (const train::CommFusion::Kind &kind : spec.commFusion.kinds)
+    if (kind.fusion.mode != buckets::Fusion::Mode::Auto || !kind.groups.empty())
+      return makeError(file +
+                       "\"comm_fusion\": a step of several stages makes no buckets");
   if (request.cut.groups > 0 || !hints.groups.empty())
     return makeError(file +
                      "a training step has one stage on each group of ranks: "
@@ -143,12 +152,19 @@ private:
       return differs(count(order.numGroups(), "group"),
                      count(request.cut.groups, "group"));
     if (!plan.schedule.empty()) {
-      if (request.cut.schedule && str(*request.cut.schedule) != plan.schedule)
-        return differs("schedule " + plan.schedule, str(*request.cut.schedule));
-      auto schedule = readSchedule(plan.schedule);
-      if (!schedule)
-        return makeError("'" + file + "': " + schedule.error().message);
-      request.cut.schedule = *schedule;
+      const bool isNamed = stepScheduleOf(plan.schedule).has_value();
+      const std::string given = request.cut.order      ? stepText(*request.cut.order)
+                                : request.cut.schedule ? str(*request.cut.schedule)
+                                                       : plan.schedule;
+      if (given != plan.schedule)
+        return differs(isNamed ? "schedule " + plan.schedule : "a schedule of a file",
+                       request.cut.order ? "that of --schedule" : given);
+      auto ok = isNamed ? readSchedule(plan.schedule, request.cut)
+                        : readStepText(plan.schedule, file).map([&](PipelineStep step) {
+                            request.cut.order = std::move(step);
+                          });
+      if (!ok)
+        return ok;
     }
     if (const int64_t parts = request.train ? request.train->spec.accumulation : 1;
         parts > 1 && parts != plan.microBatches)
@@ -198,6 +214,8 @@ private:
                        " meshes, there are " + std::to_string(groups) +
                        (groups == stages ? " stages" : " groups of ranks"));
     const bool isGpipe = request.cut.schedule == Schedule::Gpipe;
+    if (request.cut.order && !request.train)
+      return makeError("--schedule: a file has the order of a training step (--train)");
     if (request.cut.schedule > Schedule::Gpipe && !request.train)
       return makeError("--schedule " + str(*request.cut.schedule) +
                        " orders the backward pass of a training step (--train)");
@@ -277,6 +295,8 @@ private:
     auto ok = product.timed(Level::L0, "import", &Compiler::import);
     if (!ok)
       return ok;
+    if (ok = checkOrder(); !ok)
+      return ok;
     product.cutsStep = true;
     product.partsWeights = pipelineStep().partsWeights();
     full = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
@@ -293,11 +313,25 @@ private:
   }
 
   PipelineStep pipelineStep() const {
+    if (request.cut.order)
+      return *request.cut.order;
     // The words of a step's schedules are the same.
     auto known = request.cut.schedule ? stepScheduleOf(str(*request.cut.schedule))
                                       : std::optional<StepSchedule>();
     return {known.value_or(StepSchedule::OneForwardOneBackward), order.numGroups(),
             request.cut.microBatches};
+  }
+
+  /// A schedule that a file has is for one number of stages and micro-batches.
+  Expected<void> checkOrder() const {
+    const std::optional<PipelineStep> &given = request.cut.order;
+    if (!given || (given->stages == order.numGroups() &&
+                   given->microBatches == request.cut.microBatches))
+      return {};
+    return makeError("--schedule: the file has " + std::to_string(given->stages) +
+                     " stages and " + std::to_string(given->microBatches) +
+                     " micro-batches, the step has " + std::to_string(order.numGroups()) +
+                     " and " + std::to_string(request.cut.microBatches));
   }
 
   /// Says on each op in which stage it is, and sorts the ops by stage: cotangents are
@@ -646,7 +680,8 @@ private:
     product.plan.entry().microBatches = request.cut.microBatches;
     product.plan.entry().round = order.round;
     if (request.train)
-      product.plan.entry().schedule = name(pipelineStep().schedule);
+      product.plan.entry().schedule = request.cut.order ? stepText(*request.cut.order)
+                                                        : name(pipelineStep().schedule);
     now.request.levels.dump = request.levels.dump;
     return request.levels.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
   }

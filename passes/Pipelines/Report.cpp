@@ -6,7 +6,7 @@
 #include "partita/Base/Bundle/StageOrder.h"
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Units.h"
-#include "partita/Comm/StepOrder.h"
+#include "partita/Comm/StepText.h"
 #include "passes/Pipelines/Compile.h"
 #include "passes/Shard/SearchPlan.h"
 
@@ -139,9 +139,7 @@ static std::string groupName(const StageOrder &order, int64_t group) {
 
 /// When each stage runs which part of which micro-batch, if a forward part takes one
 /// unit, and the backward part two, or one and the gradients of weights one.
-static std::string stepText(const PlanEntry &plan, StepSchedule schedule) {
-  const PipelineStep shape{schedule, static_cast<int64_t>(plan.stages.size()),
-                           plan.microBatches};
+static std::string stepChart(const PlanEntry &plan, const PipelineStep &shape) {
   const StepTimeline line = simulate(shape, {StepTimes()});
   double busy = 0;
   for (double stage : line.busy)
@@ -149,7 +147,8 @@ static std::string stepText(const PlanEntry &plan, StepSchedule schedule) {
   std::string text =
       "pipeline of " + std::to_string(shape.stages) + " stages, " +
       std::to_string(plan.microBatches) +
-      (plan.microBatches == 1 ? " micro-batch, " : " micro-batches, ") + plan.schedule +
+      (plan.microBatches == 1 ? " micro-batch, " : " micro-batches, ") +
+      (shape.given.empty() ? plan.schedule : "an order that was given") +
       formatted("; idle: %.0f%% if all stages take as long\n",
                 100 * (1 - busy / (line.seconds * static_cast<double>(shape.stages))));
   constexpr double widest = 48;
@@ -172,8 +171,8 @@ static std::string stepText(const PlanEntry &plan, StepSchedule schedule) {
 /// Gantt with a line per group. Where a group has several stages, a cell is
 /// stage:micro-batch.
 static std::string pipelineText(const PlanEntry &plan) {
-  if (auto schedule = stepScheduleOf(plan.schedule))
-    return stepText(plan, *schedule);
+  if (auto step = stepOf(plan))
+    return stepChart(plan, *step);
   StageOrder order = orderOf(plan);
   auto begins = beginsOf(order);
   auto stages = static_cast<int64_t>(plan.stages.size());

@@ -48,7 +48,16 @@ Expected<Schedule> partita::readSchedule(const std::string &word) {
   for (auto [schedule, name] : schedules)
     if (word == name)
       return schedule;
-  return makeError("there is no schedule '" + word + "'");
+  return makeError("there is no schedule '" + word +
+                   "': expected interleaved, gpipe, 1f1b, zb-h1 or a file FILE.csv");
+}
+
+Expected<void> partita::readSchedule(const std::string &text, Cut &cut) {
+  if (!text.ends_with(".csv"))
+    return readSchedule(text).map([&](Schedule schedule) { cut.schedule = schedule; });
+  return readFile(text)
+      .and_then([&](const std::string &content) { return readStepText(content, text); })
+      .map([&](PipelineStep order) { cut.order = std::move(order); });
 }
 
 std::string partita::str(Schedule schedule) {

@@ -10,6 +10,7 @@
 
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Layout/Layout.h"
+#include "partita/Comm/StepText.h"
 #include "partita/Onnx/Load.h"
 #include "partita/Rule/Decide/Hints.h"
 #include "partita/Topology/Topology.h"
@@ -47,6 +48,9 @@ struct Training {
 enum class Schedule : uint8_t { Interleaved, Gpipe, OneForwardOneBackward, ZbH1 };
 /// "interleaved", "gpipe", "1f1b", "zb-h1".
 Expected<Schedule> readSchedule(const std::string &word);
+struct Cut;
+/// Such a word, or a file of a step's schedule whose name ends with ".csv".
+Expected<void> readSchedule(const std::string &text, Cut &cut);
 /// The inverse.
 std::string str(Schedule schedule);
 
@@ -56,6 +60,8 @@ struct Cut {
   int64_t groups = 0;       ///< of ranks, to which stages are dealt in turn; 0: one each
   int64_t microBatches = 1; ///< slices of the batch that go through the stages
   std::optional<Schedule> schedule = std::nullopt; ///< absent: interleaved, 1f1b
+  /// Of a training step, as a file has it (StepText.h), instead of `schedule`.
+  std::optional<PipelineStep> order = std::nullopt;
 };
 
 struct Target {

@@ -206,7 +206,7 @@ Expected<void> StepBuilder::update() {
     results.push_back({"gradient_norm", updated->norm});
   const bool skips = power || spec.onNan == OnNan::Skip;
   if (isFinite)
-    results.push_back({skips ? "skipped" : "not_finite",
+    results.push_back({skips ? skippedOutput : stopOutput,
                        inUpdate(f.map("1 - x", inUpdate(f.cast(isFinite, f.f32()))))});
   for (auto [p, value] : llvm::zip_equal(parameters, updated->parameters))
     results.push_back({p.name, value, true});

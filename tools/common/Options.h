@@ -101,12 +101,12 @@ template <typename Set> void addCut(Set &set, Cut &cut) {
   set.range("groups", cut.groups, 1, 1024,
             "Deal the stages in turn to this many groups of ranks, each with a mesh of "
             "--mesh (default: a group for each stage)");
-  set.word("schedule", {"interleaved", "gpipe", "1f1b", "zb-h1"},
-           into(cut.schedule, readSchedule),
-           "Order in which ranks run several stages. interleaved: the next stage for a "
-           "few micro-batches; gpipe: all micro-batches of a stage. With --train: 1f1b "
-           "(default), gpipe, or zb-h1, which puts gradients of weights off "
-           "(docs/training-pipelines.md)");
+  set.text(
+      "schedule", [&cut](const std::string &text) { return readSchedule(text, cut); },
+      "Order in which ranks run several stages. interleaved: the next stage for a "
+      "few micro-batches; gpipe: all micro-batches of a stage. With --train: 1f1b "
+      "(default), gpipe, zb-h1, which puts gradients of weights off, or FILE.csv in "
+      "the form of torch.distributed.pipelining (docs/training-pipelines.md)");
   set.range("micro-batches", cut.microBatches, 1, 65536,
             "Slices of the batch that go through the stages one after the other");
 }

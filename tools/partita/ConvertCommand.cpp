@@ -4,6 +4,10 @@
 #include "common/CommandLine.h"
 #include "common/Interrupt.h"
 #include "common/OutputFile.h"
+#include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Bundle/Plan.h"
+#include "partita/Base/Files/File.h"
+#include "partita/Comm/StepText.h"
 #include "partita/Onnx/Export.h"
 #include "partita/Runtime/Checkpoint.h"
 
@@ -16,7 +20,7 @@ using namespace partita;
 
 namespace {
 struct Options {
-  std::string checkpoint, safetensors, onnx, model, weightsDir;
+  std::string checkpoint, safetensors, onnx, model, weightsDir, schedule;
 };
 } // namespace
 
@@ -52,7 +56,30 @@ static Expected<void> convertToOnnx(const Options &options) {
   return {};
 }
 
+/// Writes the order in which the stages of a bundle's step, or of a plan's, run.
+static Expected<void> writeSchedule(const Options &options) {
+  std::error_code unreadable;
+  auto file = std::filesystem::is_directory(options.checkpoint, unreadable)
+                  ? planFile(options.checkpoint, "")
+                  : Expected<std::string>(options.checkpoint);
+  auto plan = file.and_then(readAnyPlan);
+  if (!plan)
+    return tl::unexpected(plan.error());
+  auto step = stepOf(plan->entry());
+  if (!step)
+    return makeError("'" + options.checkpoint +
+                     "' is no training step of several stages: it has no schedule");
+  if (auto ok = writeFile(options.schedule, stepText(*step)); !ok)
+    return ok;
+  std::printf("%lld stages, %lld micro-batches in %s\n",
+              static_cast<long long>(step->stages),
+              static_cast<long long>(step->microBatches), options.schedule.c_str());
+  return {};
+}
+
 static Expected<void> convert(const Options &options) {
+  if (!options.schedule.empty())
+    return writeSchedule(options);
   for (const std::string &file : {options.safetensors, options.onnx})
     if (!file.empty())
       if (auto ok = makeFolderOf(file); !ok)
@@ -74,13 +101,20 @@ void partita::addConvertCommand(CLI::App &app, int &status) {
   CLI::App *command = app.add_subcommand("convert", "Write a checkpoint in another form");
   command->footer(
       "Examples:\n  partita convert checkpoints --safetensors states.safetensors\n"
-      "  partita convert checkpoints/step-12 --onnx trained.onnx");
+      "  partita convert checkpoints/step-12 --onnx trained.onnx\n"
+      "  partita convert bundle --schedule-csv schedule.csv");
   command
       ->add_option("checkpoint", options->checkpoint,
                    "A folder of generations, of which the newest whole one is taken, or "
-                   "one of them")
+                   "one of them; with --schedule-csv a bundle or plan.json")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->check(CLI::ExistingPath);
+  CLI::Option *schedule =
+      command
+          ->add_option("--schedule-csv", options->schedule,
+                       "Of a bundle or plan.json instead: write the order in which the "
+                       "stages of its step run, as torch.distributed.pipelining reads it")
+          ->type_name("FILE.csv");
   CLI::Option *states =
       command
           ->add_option("--safetensors", options->safetensors,
@@ -99,9 +133,10 @@ void partita::addConvertCommand(CLI::App &app, int &status) {
                    "Look here first for the model's external data")
       ->check(CLI::ExistingDirectory)
       ->needs(onnx);
-  command->callback([options, states, onnx, &status] {
-    if (states->count() + onnx->count() == 0) {
-      status = fail("convert needs --safetensors or --onnx", usageStatus);
+  schedule->excludes(states)->excludes(onnx);
+  command->callback([options, states, onnx, schedule, &status] {
+    if (states->count() + onnx->count() + schedule->count() == 0) {
+      status = fail("convert needs --safetensors, --onnx or --schedule-csv", usageStatus);
       return;
     }
     auto ok = convert(*options);

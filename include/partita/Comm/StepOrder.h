@@ -46,9 +46,11 @@ struct PipelineStep {
   StepSchedule schedule = StepSchedule::OneForwardOneBackward;
   int64_t stages = 1;
   int64_t microBatches = 1;
+  /// By stage, an order that somebody else has made (StepText.h), instead of `schedule`.
+  std::vector<std::vector<StepTurn>> given = {};
 
   /// Whether Weight is a part of its own.
-  bool partsWeights() const { return schedule == StepSchedule::ZeroBubbleH1; }
+  bool partsWeights() const;
 };
 
 /// What the rank of a stage runs between what stands before and behind the loop over
