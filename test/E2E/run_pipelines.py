@@ -169,7 +169,8 @@ def main():
     parser.add_argument("--models")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    training_models.MODELS.update({key: published(name) for key, name in PUBLISHED.items()})
+    training_models.MODELS.update({key: published(name) for key, name in PUBLISHED.items()},
+                                  unet=training_models.unet)
     names = (arguments.models.split(",") if arguments.models else
              ["mlp", "transformer", "conv", "unet", *PUBLISHED])
     rows, wrong = list(pairwise(OPTIONS)), 0

@@ -186,5 +186,5 @@ def two_batches(path):
     w.save(path, w.op("MatMul", [x, w.weight("head.weight", 8, 8)], "head"), [4, 8])
 
 
-MODELS = {"stack": stack, "mlp": mlp, "conv": convolutional, "transformer": transformer, "unet": unet,
+MODELS = {"stack": stack, "mlp": mlp, "conv": convolutional, "transformer": transformer,
           "fused": fused}
