@@ -39,7 +39,7 @@ inline constexpr llvm::StringLiteral outputsAttr = "task.outputs";
 /// On arguments and results of a function that a segment is to run: the buffer, by a name
 /// that those of one program share.
 inline constexpr llvm::StringLiteral bufferAttr = "task.buffer";
-/// On such a function: it runs once in a request.
+/// On such a function, a level: it runs once in a request, behind those of lower levels.
 inline constexpr llvm::StringLiteral onceAttr = "task.once";
 
 /// The module's programs, transfers and schedules as plain structs, in their order in the

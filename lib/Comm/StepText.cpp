@@ -2,6 +2,7 @@
 #include "partita/Comm/StepText.h"
 
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Base/Bundle/StageOrder.h"
 
 #include <algorithm>
 #include <charconv>
@@ -11,14 +12,14 @@ using namespace partita;
 
 std::string partita::stepText(const PipelineStep &step) {
   std::string text;
-  for (int64_t s = 0; s < step.stages; ++s) {
+  for (int64_t g = 0; g < step.groups; ++g) {
     std::string line;
-    for (const StepTurn &turn : turnsOf(step, s)) {
+    for (const StepTurn &turn : turnsOf(step, g)) {
       const char kind = turn.part == StepPart::Forward  ? 'F'
                         : turn.part == StepPart::Weight ? 'W'
                         : step.partsWeights()           ? 'I'
                                                         : 'B';
-      line += (line.empty() ? "" : ",") + std::to_string(s) + kind +
+      line += (line.empty() ? "" : ",") + std::to_string(turn.stage) + kind +
               std::to_string(turn.microBatch);
     }
     text += line + "\n";
@@ -41,7 +42,7 @@ public:
       if (auto ok = readLine(line); !ok)
         return tl::unexpected(ok.error());
     }
-    step.stages = static_cast<int64_t>(lines.size());
+    step.groups = static_cast<int64_t>(lines.size());
     if (lines.empty())
       return makeError(where + ": has no line");
     return finish();
@@ -50,7 +51,7 @@ public:
 private:
   struct Cell {
     char kind = 'F';
-    int64_t microBatch = 0;
+    int64_t microBatch = 0, stage = 0;
   };
 
   std::string at(size_t cell) const {
@@ -69,22 +70,17 @@ private:
       if (text.empty())
         continue;
       Cell cell;
-      int64_t stage = 0;
       const char *last = text.data() + text.size();
-      auto first = std::from_chars(text.data(), last, stage);
+      auto first = std::from_chars(text.data(), last, cell.stage);
       if (first.ec == std::errc() && first.ptr != last)
         cell.kind = *first.ptr;
       auto second = std::from_chars(std::min(first.ptr + 1, last), last, cell.microBatch);
       if (first.ec != std::errc() || second.ec != std::errc() || second.ptr != last ||
-          std::string("FBIW").find(cell.kind) == std::string::npos || stage < 0 ||
+          std::string("FBIW").find(cell.kind) == std::string::npos || cell.stage < 0 ||
           cell.microBatch < 0)
         return makeError(at(number) + "'" + text +
                          "' is no stage, kind and micro-batch of a schedule of "
                          "computations (F, B, I, W)");
-      if (stage != static_cast<int64_t>(lines.size()))
-        return makeError(
-            at(number) + "stage " + std::to_string(stage) +
-            " on a line of its own rank: line k+1 has stage k, and no other");
       cells.push_back(cell);
     }
     if (cells.empty())
@@ -99,44 +95,51 @@ private:
       for (const Cell &cell : cells) {
         parts |= cell.kind == 'I' || cell.kind == 'W';
         step.microBatches = std::max(step.microBatches, cell.microBatch + 1);
+        step.stages = std::max(step.stages, cell.stage + 1);
       }
     step.given.resize(lines.size());
-    for (size_t s = 0; s < lines.size(); ++s) {
-      auto &turns = step.given[s];
-      for (const Cell &cell : lines[s]) {
+    for (size_t g = 0; g < lines.size(); ++g) {
+      auto &turns = step.given[g];
+      for (const Cell &cell : lines[g]) {
+        if (cell.stage % step.groups != static_cast<int64_t>(g))
+          return makeError(where + ": line " + std::to_string(g + 1) + " has stage " +
+                           std::to_string(cell.stage) + ": stages are dealt to the " +
+                           std::to_string(lines.size()) + " ranks in turn");
         const StepPart part = cell.kind == 'F'   ? StepPart::Forward
                               : cell.kind == 'W' ? StepPart::Weight
                                                  : StepPart::Backward;
-        turns.push_back({part, cell.microBatch});
+        turns.push_back({part, cell.microBatch, cell.stage});
         if (parts && cell.kind == 'B')
-          turns.push_back({StepPart::Weight, cell.microBatch});
+          turns.push_back({StepPart::Weight, cell.microBatch, cell.stage});
       }
-      if (auto ok = check(s, parts); !ok)
+      if (auto ok = check(g, parts); !ok)
         return tl::unexpected(ok.error());
     }
     return std::move(step);
   }
 
-  Expected<void> check(size_t stage, bool parts) const {
+  Expected<void> check(size_t group, bool parts) const {
     std::set<StepTurn> seen;
     auto fail = [&](const StepTurn &turn, const std::string &what) {
-      return makeError(where + ": stage " + std::to_string(stage) + ": " +
+      return makeError(where + ": stage " + std::to_string(turn.stage) + ": " +
                        (turn.part == StepPart::Forward    ? "the forward part"
                         : turn.part == StepPart::Backward ? "the backward part"
                                                           : "the weight part") +
                        " of micro-batch " + std::to_string(turn.microBatch) + " " + what);
     };
-    for (const StepTurn &turn : step.given[stage]) {
+    for (const StepTurn &turn : step.given[group]) {
       if (!seen.insert(turn).second)
         return fail(turn, "is there twice");
       for (StepPart before : {StepPart::Forward, StepPart::Backward})
-        if (before < turn.part && !seen.contains({before, turn.microBatch}))
+        if (before < turn.part && !seen.contains({before, turn.microBatch, turn.stage}))
           return fail(turn, "comes before what it reads");
     }
-    for (StepPart part : {StepPart::Forward, StepPart::Backward, StepPart::Weight})
-      for (int64_t m = 0; m < step.microBatches; ++m)
-        if ((parts || part != StepPart::Weight) && !seen.contains({part, m}))
-          return fail({part, m}, "is missing");
+    for (auto stage = static_cast<int64_t>(group); stage < step.stages;
+         stage += step.groups)
+      for (StepPart part : {StepPart::Forward, StepPart::Backward, StepPart::Weight})
+        for (int64_t m = 0; m < step.microBatches; ++m)
+          if ((parts || part != StepPart::Weight) && !seen.contains({part, m, stage}))
+            return fail({part, m, stage}, "is missing");
     return {};
   }
 
@@ -154,7 +157,7 @@ Expected<PipelineStep> partita::readStepText(const std::string &text,
 std::optional<PipelineStep> partita::stepOf(const PlanEntry &plan) {
   if (auto schedule = stepScheduleOf(plan.schedule))
     return PipelineStep{*schedule, static_cast<int64_t>(plan.stages.size()),
-                        plan.microBatches};
+                        plan.microBatches, orderOf(plan).numGroups()};
   auto given = readStepText(plan.schedule, "plan.json");
   return given ? std::optional(std::move(*given)) : std::nullopt;
 }

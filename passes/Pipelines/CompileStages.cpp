@@ -53,16 +53,14 @@ static Expected<void> checkStagedTraining(const Request &request, const Hints &h
     if (kind.fusion.mode != buckets::Fusion::Mode::Auto || !kind.groups.empty())
       return makeError(file +
                        "\"comm_fusion\": a step of several stages makes no buckets");
-  if (request.cut.groups > 0 || !hints.groups.empty())
-    return makeError(file +
-                     "a training step has one stage on each group of ranks: "
-                     "leave out " +
-                     (request.cut.groups > 0 ? std::string("--groups")
-                                             : "\"groups\" of " + hints.file));
-  if (request.cut.schedule == Schedule::Interleaved)
-    return makeError(file + "--schedule interleaved is for several stages on a group of "
-                            "ranks, and a training step has one on each; there are 1f1b, "
-                            "gpipe, zb-h1");
+  for (size_t s = 0; s < hints.groups.size(); ++s)
+    if (hints.groups[s] !=
+        static_cast<int64_t>(s) % (1 + *std::ranges::max_element(hints.groups)))
+      return makeError(file + hints.file +
+                       ": groups: the stages of a training step are dealt to groups in "
+                       "turn, which stage " +
+                       std::to_string(s) + " in group " +
+                       std::to_string(hints.groups[s]) + " is not");
   if (!request.model.states.empty())
     return makeError(file + "--state and stages of a training step do not go together");
   return {};
@@ -318,20 +316,40 @@ private:
     // The words of a step's schedules are the same.
     auto known = request.cut.schedule ? stepScheduleOf(str(*request.cut.schedule))
                                       : std::optional<StepSchedule>();
-    return {known.value_or(StepSchedule::OneForwardOneBackward), order.numGroups(),
-            request.cut.microBatches};
+    const auto stages = static_cast<int64_t>(order.groupOf.size());
+    return {known.value_or(order.numGroups() < stages
+                               ? StepSchedule::Interleaved
+                               : StepSchedule::OneForwardOneBackward),
+            stages, request.cut.microBatches, order.numGroups()};
   }
 
   /// A schedule that a file has is for one number of stages and micro-batches.
   Expected<void> checkOrder() const {
-    const std::optional<PipelineStep> &given = request.cut.order;
-    if (!given || (given->stages == order.numGroups() &&
-                   given->microBatches == request.cut.microBatches))
+    const PipelineStep step = pipelineStep();
+    const auto stages = static_cast<int64_t>(order.groupOf.size());
+    auto count = [](int64_t number, const std::string &what) {
+      return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+    };
+    if (request.cut.order && (step.stages != stages || step.groups != order.numGroups() ||
+                              step.microBatches != request.cut.microBatches))
+      return makeError("--schedule: the file has " + count(step.stages, "stage") +
+                       " on " + count(step.groups, "rank") + " and " +
+                       std::to_string(step.microBatches) +
+                       " micro-batches, the step has " + count(stages, "stage") + " on " +
+                       count(order.numGroups(), "group") + " and " +
+                       std::to_string(request.cut.microBatches));
+    if (request.cut.order)
       return {};
-    return makeError("--schedule: the file has " + std::to_string(given->stages) +
-                     " stages and " + std::to_string(given->microBatches) +
-                     " micro-batches, the step has " + std::to_string(order.numGroups()) +
-                     " and " + std::to_string(request.cut.microBatches));
+    const bool isInterleaved = step.schedule == StepSchedule::Interleaved;
+    if (step.groups < stages && !isInterleaved)
+      return makeError(std::string("--schedule ") + name(step.schedule) +
+                       " has one stage on each group of ranks: there are " +
+                       count(stages, "stage") + " on " + count(step.groups, "group"));
+    if (isInterleaved && (stages % step.groups || step.microBatches % step.groups))
+      return makeError("--schedule interleaved: " + count(stages, "stage") + " and " +
+                       std::to_string(step.microBatches) + " micro-batches, both of " +
+                       "which must be multiples of the " + count(step.groups, "group"));
+    return {};
   }
 
   /// Says on each op in which stage it is, and sorts the ops by stage: cotangents are

@@ -145,23 +145,29 @@ static std::string stepChart(const PlanEntry &plan, const PipelineStep &shape) {
   for (double stage : line.busy)
     busy += stage;
   std::string text =
-      "pipeline of " + std::to_string(shape.stages) + " stages, " +
-      std::to_string(plan.microBatches) +
+      "pipeline of " + std::to_string(shape.stages) + " stages" +
+      (shape.groups < shape.stages
+           ? " on " + std::to_string(shape.groups) + " groups of ranks"
+           : "") +
+      ", " + std::to_string(plan.microBatches) +
       (plan.microBatches == 1 ? " micro-batch, " : " micro-batches, ") +
       (shape.given.empty() ? plan.schedule : "an order that was given") +
       formatted("; idle: %.0f%% if all stages take as long\n",
-                100 * (1 - busy / (line.seconds * static_cast<double>(shape.stages))));
+                100 * (1 - busy / (line.seconds * static_cast<double>(shape.groups))));
   constexpr double widest = 48;
+  const bool isDealt = shape.groups < shape.stages;
   for (size_t s = 0; s < line.spans.size() && line.seconds <= widest; ++s) {
     std::vector<std::string> cells(static_cast<size_t>(line.seconds + 0.5), ".");
     for (const StepTimeline::Span &span : line.spans[s])
       for (auto t = static_cast<size_t>(span.begin + 0.5);
            static_cast<double>(t) < span.end; ++t)
-        cells[t] = std::string("FBW").substr(static_cast<size_t>(span.turn.part), 1) +
+        cells[t] = (isDealt ? std::to_string(span.turn.stage) : "") +
+                   std::string("FBW").substr(static_cast<size_t>(span.turn.part), 1) +
                    std::to_string(span.turn.microBatch);
-    text += "  " + cell("stage " + std::to_string(s), 10);
+    text +=
+        "  " + cell(groupName(orderOf(plan), static_cast<int64_t>(s)), isDealt ? 24 : 10);
     for (const std::string &it : cells)
-      text += cell(it, 4);
+      text += cell(it, isDealt ? 5 : 4);
     text += "\n";
   }
   return text;

@@ -11,154 +11,212 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
-/// One program around the functions of a stage.
+/// What crosses: whether once in a request, by name.
+using Crossings = std::map<std::string, bool>;
+
+/// One program around the functions of the stages on a group of ranks.
 class ProgramBuilder {
 public:
-  ProgramBuilder(OpBuilder &builder, ModuleOp module, const PipelineStep &shape,
-                 int64_t stage, const std::map<std::string, bool> &crossings,
-                 const std::set<std::string> &inputs)
-      : builder(builder), module(module), shape(shape), stage(stage), isRow(crossings),
+  ProgramBuilder(OpBuilder &builder, const PipelineStep &shape, int64_t group,
+                 const Crossings &crossings, const std::set<std::string> &inputs)
+      : builder(builder), shape(shape), group(group), crossings(crossings),
         inputs(inputs) {}
 
   std::string name;
   int64_t numRanks = 1;
-  /// By name of what crosses, the buffers in which it comes and goes.
-  std::map<std::string, FlatSymbolRefAttr> taken, given;
+  /// The buffers of what crosses, by its name.
+  std::map<std::string, FlatSymbolRefAttr> ends;
 
-  void build(int64_t firstRank) {
-    dist::MeshAttr mesh = dist::findMesh(module);
+  /// `stages` are those of the group, by number.
+  Expected<void> build(const std::map<int64_t, ModuleOp> &stages, int64_t firstRank) {
+    ModuleOp first = stages.begin()->second;
+    dist::MeshAttr mesh = dist::findMesh(first);
     numRanks = mesh.getMesh().numRanks();
     SmallVector<int64_t> ranks;
     for (int64_t r = 0; r < numRanks; ++r)
       ranks.push_back(firstRank + r);
-    name = "stage" + std::to_string(stage);
-    Location loc = module.getLoc();
+    name = (shape.groups == shape.stages ? "stage" : "group") + std::to_string(group);
+    Location loc = first.getLoc();
     auto program = task_ir::ProgramOp::create(builder, loc, name, ranks);
     program->setAttr(dist::meshAttr, mesh);
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToEnd(&program.getBody().emplaceBlock());
-    countUses();
-    SmallVector<func::FuncOp> before, behind;
-    for (auto function : module.getOps<func::FuncOp>()) {
-      auto made = segment(function);
-      if (!function->hasAttr(task_ir::onceAttr))
-        continue;
-      (trips.empty() ? before : behind).push_back(made);
-    }
+    collect(stages);
+    for (const Part &part : parts)
+      if (auto ok = segment(part); !ok)
+        return ok;
     auto schedule = task_ir::ScheduleOp::create(builder, loc, DenseI64ArrayAttr());
     builder.setInsertionPointToEnd(&schedule.getBody().emplaceBlock());
-    for (func::FuncOp function : before)
-      run(function.getSymName(), 0);
-    for (StepTurn turn : turnsOf(shape, stage)) {
-      StringRef part = turn.part == StepPart::Forward    ? "forward"
-                       : turn.part == StepPart::Backward ? "backward"
-                                                         : "weight";
-      if (trips.contains(part.str())) // there may be no gradient to put off
-        run(part, turn.microBatch);
+    run(/*behind=*/false);
+    for (StepTurn turn : turnsOf(shape, group)) {
+      const char *part = turn.part == StepPart::Forward    ? "forward"
+                         : turn.part == StepPart::Backward ? "backward"
+                                                           : "weight";
+      std::string segment = nameOf(turn.stage, part);
+      if (trips.contains(segment)) // there may be no gradient to put off
+        run(segment, turn.microBatch);
     }
-    for (func::FuncOp function : behind)
-      run(function.getSymName(), 0);
+    run(/*behind=*/true);
+    return {};
   }
 
 private:
-  void run(StringRef segment, int64_t microBatch) {
-    task_ir::RunOp::create(
-        builder, module.getLoc(),
-        FlatSymbolRefAttr::get(builder.getContext(), ("run_" + segment).str()),
-        builder.getI64IntegerAttr(microBatch), ArrayAttr(), ArrayAttr());
-  }
+  /// A function of a stage.
+  struct Part {
+    int64_t stage = 0;
+    mutable func::FuncOp function; // a handle, whose methods are not const
 
-  /// Which buffers a segment of every micro-batch writes, without summing there.
-  void countUses() {
-    for (auto function : module.getOps<func::FuncOp>()) {
-      if (function->hasAttr(task_ir::onceAttr))
-        for (unsigned i = 0; i < function.getNumResults(); ++i)
-          once.insert(bufferName(function, i, false));
+    std::optional<int64_t> level() const {
+      Operation *op = function;
+      auto level = op->getAttrOfType<IntegerAttr>(task_ir::onceAttr);
+      return level ? std::optional(level.getInt()) : std::nullopt;
     }
+  };
+
+  std::string nameOf(int64_t stage, StringRef function) const {
+    return (shape.groups == shape.stages ? "" : "stage" + std::to_string(stage) + "_") +
+           function.str();
   }
 
-  static std::string bufferName(func::FuncOp function, unsigned i, bool isArgument) {
-    return cast<StringAttr>(isArgument ? function.getArgAttr(i, task_ir::bufferAttr)
-                                       : function.getResultAttr(i, task_ir::bufferAttr))
-        .str();
+  /// The functions in the order in which they define what states hold: levels before the
+  /// loop, what runs for micro-batches, levels behind it.
+  void collect(const std::map<int64_t, ModuleOp> &stages) {
+    for (auto [stage, module] : stages)
+      for (auto function : module.getOps<func::FuncOp>()) {
+        parts.push_back({stage, function});
+        if (parts.back().level())
+          for (unsigned i = 0; i < function.getNumResults(); ++i)
+            once.insert(keyOf(parts.back(), i, false));
+        else
+          trips.insert(nameOf(stage, function.getSymName()));
+      }
+    auto place = [](const Part &part) {
+      return part.level().value_or(levelBehindLoop - 1);
+    };
+    llvm::stable_sort(parts,
+                      [&](const Part &a, const Part &b) { return place(a) < place(b); });
   }
 
-  func::FuncOp segment(func::FuncOp function) {
+  void run(bool behind) {
+    for (const Part &part : parts)
+      if (auto level = part.level(); level && (*level >= levelBehindLoop) == behind)
+        run(nameOf(part.stage, part.function.getSymName()), 0);
+  }
+
+  void run(const std::string &segment, int64_t microBatch) {
+    task_ir::RunOp::create(builder, builder.getUnknownLoc(),
+                           FlatSymbolRefAttr::get(builder.getContext(), "run_" + segment),
+                           builder.getI64IntegerAttr(microBatch), ArrayAttr(),
+                           ArrayAttr());
+  }
+
+  static DictionaryAttr attrsOf(const Part &part, unsigned i, bool isArgument) {
+    func::FuncOp function = part.function;
+    return isArgument ? function.getArgAttrDict(i) : function.getResultAttrDict(i);
+  }
+
+  /// What an end is called outside of its stage, if it is an input, an output or crosses.
+  static StringAttr givenName(DictionaryAttr attrs) {
+    return attrs.contains(dist::stateAttr) ? StringAttr()
+                                           : attrs.getAs<StringAttr>("graph.name");
+  }
+
+  /// The identity of a buffer: stages share inputs and what crosses.
+  std::string keyOf(const Part &part, unsigned i, bool isArgument) const {
+    DictionaryAttr attrs = attrsOf(part, i, isArgument);
+    if (StringAttr given = givenName(attrs);
+        given && (isArgument || crossings.contains(given.str())))
+      return "named " + given.str();
+    return std::to_string(part.stage) + " " +
+           attrs.getAs<StringAttr>(task_ir::bufferAttr).str();
+  }
+
+  Expected<void> segment(const Part &part) {
+    func::FuncOp function = part.function;
     SmallVector<Attribute> reads, writes;
-    const bool isOnce = function->hasAttr(task_ir::onceAttr);
-    for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      reads.push_back(buffer(function, i, true, isOnce));
-    for (unsigned i = 0; i < function.getNumResults(); ++i)
-      writes.push_back(buffer(function, i, false, isOnce));
+    for (bool isArgument : {true, false}) {
+      unsigned count = isArgument ? function.getNumArguments() : function.getNumResults();
+      for (unsigned i = 0; i < count; ++i) {
+        auto made = buffer(part, i, isArgument);
+        if (!made)
+          return tl::unexpected(made.error());
+        (isArgument ? reads : writes).push_back(*made);
+      }
+    }
     auto copy = cast<func::FuncOp>(builder.clone(*function));
+    std::string own = nameOf(part.stage, function.getSymName());
+    SymbolTable::setSymbolName(copy, own);
     for (StringRef attr : {task_ir::onceAttr, dist::tripsAttr})
       copy->removeAttr(attr);
     for (unsigned i = 0; i < copy.getNumArguments(); ++i)
       copy.removeArgAttr(i, task_ir::bufferAttr);
     for (unsigned i = 0; i < copy.getNumResults(); ++i)
       copy.removeResultAttr(i, builder.getStringAttr(task_ir::bufferAttr));
-    if (!isOnce)
-      trips.insert(function.getSymName().str());
     task_ir::SegmentOp::create(builder, function.getLoc(),
-                               builder.getStringAttr("run_" + function.getSymName()),
-                               isOnce ? builder.getUnitAttr() : UnitAttr(),
+                               builder.getStringAttr("run_" + own),
+                               part.level() ? builder.getUnitAttr() : UnitAttr(),
                                FlatSymbolRefAttr::get(copy.getSymNameAttr()),
                                builder.getArrayAttr(reads), builder.getArrayAttr(writes));
-    return function;
+    return {};
   }
 
-  FlatSymbolRefAttr buffer(func::FuncOp function, unsigned i, bool isArgument,
-                           bool isOnce) {
-    std::string key = bufferName(function, i, isArgument);
-    DictionaryAttr attrs =
-        isArgument ? function.getArgAttrDict(i) : function.getResultAttrDict(i);
+  Expected<FlatSymbolRefAttr> buffer(const Part &part, unsigned i, bool isArgument) {
+    func::FuncOp function = part.function;
+    std::string key = keyOf(part, i, isArgument);
+    DictionaryAttr attrs = attrsOf(part, i, isArgument);
     Type type =
         isArgument ? function.getArgumentTypes()[i] : function.getResultTypes()[i];
-    auto state = attrs.getAs<dist::StateAttr>(dist::stateAttr);
-    auto named = attrs.getAs<StringAttr>("graph.name");
-    std::string given = named && !state ? named.str() : "";
-    auto crossing = isRow.find(given);
-    const bool crosses = !given.empty() && crossing != isRow.end();
-    auto found = symbols.find(key);
-    if (found == symbols.end()) {
-      auto symbol = builder.getStringAttr((isArgument || state ? "in_" : "made_") +
-                                          std::to_string(symbols.size()));
-      const bool isInput = isArgument && !given.empty() && !crosses;
-      const bool isOutput = !isArgument && !given.empty() && !crosses;
-      // Everything may have a slot for each micro-batch, until the order is known.
-      const bool isSlotted =
-          !isOnce && !state && !once.contains(key) &&
-          (isInput ? inputs.contains(given) : !crosses || crossing->second);
-      task_ir::BufferOp::create(
-          builder, function.getLoc(), symbol,
-          builder.getI64IntegerAttr(isSlotted ? shape.microBatches : 1),
-          isInput ? named : StringAttr(), isOutput ? named : StringAttr(),
-          state ? state.getName() : StringAttr(),
-          state ? initOf(state.getName()) : StringAttr(), task_ir::RegionAttr(),
-          cast<dist::LayoutAttr>(attrs.get(dist::layoutAttr)), TypeAttr::get(type));
-      found = symbols.emplace(key, FlatSymbolRefAttr::get(symbol)).first;
+    auto layout = cast<dist::LayoutAttr>(attrs.get(dist::layoutAttr));
+    StringAttr given = givenName(attrs);
+    auto crossing = given ? crossings.find(given.str()) : crossings.end();
+    if (auto known = buffers.find(key); known != buffers.end()) {
+      if (known->second.getLayout().canonical() != layout.canonical())
+        return makeError(
+            "'" + (given ? given.str() : key) +
+            "' lies in two ways in the stages of group " + std::to_string(group) + ", " +
+            known->second.getLayout().getLayout().str(layout.getMesh().getMesh()) +
+            " and " + layout.getLayout().str(layout.getMesh().getMesh()));
+      return FlatSymbolRefAttr::get(known->second.getSymNameAttr());
     }
+    auto state = attrs.getAs<dist::StateAttr>(dist::stateAttr);
+    const bool crosses = crossing != crossings.end();
+    const bool isInput = isArgument && given && !crosses;
+    // Everything may have a slot for each micro-batch, until the order is known.
+    const bool isSlotted =
+        !part.level() && !state && !once.contains(key) &&
+        (isInput ? inputs.contains(given.str()) : !crosses || !crossing->second);
+    auto made = task_ir::BufferOp::create(
+        builder, function.getLoc(),
+        builder.getStringAttr("buffer_" + Twine(buffers.size())),
+        builder.getI64IntegerAttr(isSlotted ? shape.microBatches : 1),
+        isInput ? given : StringAttr(),
+        !isArgument && given && !crosses ? given : StringAttr(),
+        state ? state.getName() : StringAttr(), state ? initOf(state) : StringAttr(),
+        task_ir::RegionAttr(), layout, TypeAttr::get(type));
+    buffers.emplace(key, made);
+    auto symbol = FlatSymbolRefAttr::get(made.getSymNameAttr());
     if (crosses)
-      (isArgument ? taken : this->given).emplace(given, found->second);
-    return found->second;
+      ends.emplace(given.str(), symbol);
+    return symbol;
   }
 
-  /// What a state begins with, which the argument says.
-  StringAttr initOf(StringAttr state) {
-    for (auto function : module.getOps<func::FuncOp>())
-      for (unsigned i = 0; i < function.getNumArguments(); ++i)
-        if (auto it = dist::argumentState(function, i); it && it.getName() == state)
+  /// What a state begins with, which an argument says.
+  StringAttr initOf(dist::StateAttr state) {
+    for (const Part &other : parts)
+      for (unsigned i = 0; i < other.function.getNumArguments(); ++i)
+        if (auto it = dist::argumentState(other.function, i);
+            it && it.getName() == state.getName())
           return it.getInit();
     return {};
   }
 
   OpBuilder &builder;
-  ModuleOp module;
   const PipelineStep &shape;
-  int64_t stage;
-  const std::map<std::string, bool> &isRow; ///< of what crosses
+  int64_t group;
+  const Crossings &crossings;
   const std::set<std::string> &inputs;
-  std::map<std::string, FlatSymbolRefAttr> symbols; ///< by buffer
+  std::vector<Part> parts;
+  std::map<std::string, task_ir::BufferOp> buffers; ///< by key
   std::set<std::string> once;  ///< buffers that something outside the loop fills
   std::set<std::string> trips; ///< segments of micro-batches
 };
@@ -261,34 +319,42 @@ partita::assembleStep(const SplitProgram &program, const PipelineStep &shape,
   if (shape.microBatches > 1)
     (*module)->setAttr(task_ir::slicedAttr, texts(inputs));
   (*module)->setAttr(task_ir::outputsAttr, texts(outputs));
-  std::map<std::string, bool> isRow;
+  Crossings crossings;
   for (const StageCrossing &it : program.crossings)
-    isRow[it.name] = !it.once;
+    crossings[it.name] = it.once;
   builder.setInsertionPointToEnd(module->getBody());
   std::vector<ProgramBuilder> programs;
   int64_t rank = 0;
-  for (size_t s = 0; s < program.stages.size(); ++s) {
-    auto stage = const_cast<OwningOpRef<ModuleOp> &>(program.stages[s]).get();
-    programs.emplace_back(builder, stage, shape, static_cast<int64_t>(s), isRow, inputs);
-    programs.back().build(rank);
+  for (int64_t g = 0; g < shape.groups; ++g) {
+    std::map<int64_t, ModuleOp> stages;
+    for (int64_t s = g; s < shape.stages; s += shape.groups)
+      stages[s] =
+          const_cast<OwningOpRef<ModuleOp> &>(program.stages[static_cast<size_t>(s)])
+              .get();
+    programs.emplace_back(builder, shape, g, crossings, inputs);
+    if (auto ok = programs.back().build(stages, rank); !ok)
+      return tl::unexpected(ok.error());
     rank += programs.back().numRanks;
   }
-  for (const StageCrossing &it : program.crossings)
+  for (const StageCrossing &it : program.crossings) {
+    const int64_t home = it.from % shape.groups;
+    std::set<int64_t> reached{home}; // one for all stages of a group
     for (int32_t to : it.to) {
-      const ProgramBuilder &sender = programs[static_cast<size_t>(it.from)];
-      const ProgramBuilder &receiver = programs[static_cast<size_t>(to)];
-      if (!receiver.taken.contains(it.name) || !sender.given.contains(it.name))
+      if (!reached.insert(to % shape.groups).second)
+        continue;
+      const ProgramBuilder &sender = programs[static_cast<size_t>(home)];
+      const ProgramBuilder &receiver = programs[static_cast<size_t>(to % shape.groups)];
+      if (!receiver.ends.contains(it.name) || !sender.ends.contains(it.name))
         continue; // simplified away where it was read
-      auto end = [&](const ProgramBuilder &of, FlatSymbolRefAttr buffer) {
-        return SymbolRefAttr::get(builder.getContext(), of.name, {buffer});
+      auto end = [&](const ProgramBuilder &of) {
+        return SymbolRefAttr::get(builder.getContext(), of.name, {of.ends.at(it.name)});
       };
       task_ir::TransferOp::create(
           builder, first.getLoc(),
           builder.getStringAttr(it.name + " to stage " + std::to_string(to)),
-          it.once ? builder.getUnitAttr() : UnitAttr(),
-          end(sender, sender.given.at(it.name)),
-          end(receiver, receiver.taken.at(it.name)));
+          it.once ? builder.getUnitAttr() : UnitAttr(), end(sender), end(receiver));
     }
+  }
   if (auto ok = shrinkSlots(*module, shape.microBatches); !ok)
     return tl::unexpected(ok.error());
   return module;

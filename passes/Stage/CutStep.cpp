@@ -458,7 +458,7 @@ private:
     it.function.setAllArgAttrs(it.attrs);
     it.function.setAllResultAttrs(results);
     if (place.isOnce())
-      it.function->setAttr(task_ir::onceAttr, builder.getUnitAttr());
+      it.function->setAttr(task_ir::onceAttr, builder.getI64IntegerAttr(place.level));
     else
       it.function->setAttr(dist::tripsAttr, loop.getTripsAttr());
     return it.function;

@@ -77,8 +77,8 @@ mlir::OwningOpRef<mlir::ModuleOp> assembleStages(const SplitProgram &program,
                                                  const PipelineShape &shape);
 
 /// What runs a training step of stages that partita-cut-step has cut and that are
-/// partitioned since: one program per stage with a buffer for each name, and a schedule
-/// from lib/Comm. `inputs` have a slice per micro-batch, `outputs` are the step's in its
+/// partitioned since: one program per group of ranks with a buffer for each name, and a
+/// schedule from lib/Comm. What stages of one group share lies alike in them. `inputs` have a slice per micro-batch, `outputs` are the step's in its
 /// order. What crosses has as few slots as let no rank wait for itself; the schedules are
 /// whole. An error where the order cannot be run.
 Expected<mlir::OwningOpRef<mlir::ModuleOp>>

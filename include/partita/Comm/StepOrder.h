@@ -9,6 +9,10 @@
 //   gpipe   all F, then all B              bubble (K−1)(t_F + t_B + t_W)   keeps m
 //   1f1b    K−1−s F ahead, then B and F    bubble (K−1)(t_F + t_B + t_W)   keeps K−s
 //           in turns
+//   inter-  V stages on each rank, dealt   bubble (K−1)(t_F + t_B + t_W)   keeps the K of
+//   leaved  in turns; each for K           / V of times of a rank's        its stages and
+//           micro-batches, then the next   work                            what runs
+//           ahead
 //   zb-h1   as 1f1b, with W put off so     bubble (K−1)(t_F + t_B − t_W)   keeps K
 //           that B is passed on earlier
 //
@@ -26,9 +30,14 @@
 
 namespace partita {
 
-enum class StepSchedule : uint8_t { OneForwardOneBackward, Gpipe, ZeroBubbleH1 };
+enum class StepSchedule : uint8_t {
+  OneForwardOneBackward,
+  Gpipe,
+  ZeroBubbleH1,
+  Interleaved
+};
 
-/// "1f1b", "gpipe", "zb-h1"; none of that name: nullopt.
+/// "1f1b", "gpipe", "zb-h1", "interleaved"; none of that name: nullopt.
 const char *name(StepSchedule schedule);
 std::optional<StepSchedule> stepScheduleOf(std::string_view name);
 
@@ -39,6 +48,7 @@ enum class StepPart : uint8_t { Forward, Backward, Weight };
 struct StepTurn {
   StepPart part = StepPart::Forward;
   int64_t microBatch = 0;
+  int64_t stage = 0;
   auto operator<=>(const StepTurn &) const = default;
 };
 
@@ -46,35 +56,39 @@ struct PipelineStep {
   StepSchedule schedule = StepSchedule::OneForwardOneBackward;
   int64_t stages = 1;
   int64_t microBatches = 1;
-  /// By stage, an order that somebody else has made (StepText.h), instead of `schedule`.
+  /// Ranks of the pipeline, each a group with a mesh; stage s is on group s mod groups.
+  /// As many as stages but for Interleaved, where they divide stages and micro-batches.
+  int64_t groups = stages;
+  /// By group, an order that somebody else has made (StepText.h), instead of `schedule`.
   std::vector<std::vector<StepTurn>> given = {};
 
   /// Whether Weight is a part of its own.
   bool partsWeights() const;
 };
 
-/// What the rank of a stage runs between what stands before and behind the loop over
-/// micro-batches, one after the other.
-std::vector<StepTurn> turnsOf(const PipelineStep &shape, int64_t stage);
+/// What a group runs between what stands before and behind the loop over micro-batches,
+/// one after the other.
+std::vector<StepTurn> turnsOf(const PipelineStep &shape, int64_t group);
 
-/// Seconds of the parts, by stage or one for all; `transfer` between neighbours.
+/// Seconds of the parts of a stage; `transfer` between neighbours.
 struct StepTimes {
   double forward = 1, backward = 1, weight = 1, transfer = 0;
 };
 struct StepTimeline {
   double seconds = 0;
-  /// By stage, when each of its turns begins and ends.
+  /// By group, when each of its turns begins and ends.
   struct Span {
     StepTurn turn;
     double begin = 0, end = 0;
   };
   std::vector<std::vector<Span>> spans;
-  std::vector<double> busy; ///< by stage
-  /// By stage the most micro-batches of which a forward part has run, and not yet the
-  /// last part that reads what it kept.
+  std::vector<double> busy; ///< by group
+  /// By group the most forward parts that have run, and not yet the last part that reads
+  /// what they kept.
   std::vector<int64_t> kept;
 };
 /// When everything is done if every part begins as soon as what it waits for is there.
+/// `times` by stage, or one for all.
 StepTimeline simulate(const PipelineStep &shape, const std::vector<StepTimes> &times);
 
 } // namespace partita

@@ -64,6 +64,28 @@ TEST_CASE("Schedules have their published bubble and memory", "[step]") {
     }
 }
 
+TEST_CASE("Interleaving divides the bubble by the stages of a rank", "[step]") {
+  for (int64_t groups : {1, 2, 4})
+    for (int64_t chunks : {1, 2, 3})
+      for (int64_t rounds : {1, 2, 4}) {
+        const PipelineStep shape{StepSchedule::Interleaved, groups * chunks,
+                                 groups * rounds, groups};
+        const StepTimeline line = simulate(shape, {{1, 1.25, 0.75, 0}});
+        INFO(groups << " groups, " << chunks << " stages each, " << rounds << " rounds");
+        // A rank's work is `chunks` stages, whose bubble is that of one.
+        const double work = static_cast<double>(groups * rounds * chunks) * 3;
+        CHECK(line.seconds - work ==
+              Approx(3 * static_cast<double>(groups - 1)).margin(1e-9));
+        std::set<StepTurn> seen;
+        for (int64_t g = 0; g < groups; ++g)
+          for (const StepTurn &turn : turnsOf(shape, g)) {
+            CHECK(turn.stage % groups == g);
+            CHECK(seen.insert(turn).second);
+          }
+        CHECK(seen.size() == static_cast<size_t>(2 * shape.stages * shape.microBatches));
+      }
+}
+
 TEST_CASE("Every part of every micro-batch has one turn, behind what it needs",
           "[step]") {
   for (auto schedule : {StepSchedule::Gpipe, StepSchedule::OneForwardOneBackward,
@@ -76,9 +98,9 @@ TEST_CASE("Every part of every micro-batch has one turn, behind what it needs",
           for (const StepTurn &turn : turnsOf(shape, s)) {
             CHECK(seen.insert(turn).second);
             if (turn.part != StepPart::Forward)
-              CHECK(seen.contains({StepPart::Forward, turn.microBatch}));
+              CHECK(seen.contains({StepPart::Forward, turn.microBatch, s}));
             if (turn.part == StepPart::Weight)
-              CHECK(seen.contains({StepPart::Backward, turn.microBatch}));
+              CHECK(seen.contains({StepPart::Backward, turn.microBatch, s}));
           }
           CHECK(seen.size() ==
                 static_cast<size_t>(count * (shape.partsWeights() ? 3 : 2)));

@@ -37,6 +37,15 @@ TEST_CASE("Kinds and pauses are those of torch", "[step]") {
                                                 {StepPart::Weight, 0},
                                                 {StepPart::Backward, 1},
                                                 {StepPart::Weight, 1}});
+  // Two stages on each of two ranks.
+  const PipelineStep four{StepSchedule::Interleaved, 4, 2, 2};
+  CHECK(stepText(four) == "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n"
+                          "1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
+  auto again = readStepText(stepText(four), "f");
+  REQUIRE(again);
+  CHECK(again->stages == 4);
+  CHECK(again->groups == 2);
+  CHECK(turnsOf(*again, 1) == turnsOf(four, 1));
 }
 
 TEST_CASE("What is no schedule is an error that says where", "[step]") {
@@ -48,7 +57,8 @@ TEST_CASE("What is no schedule is an error that says where", "[step]") {
   CHECK(error("0F0,0X0").starts_with("s.csv: line 1, cell 2: '0X0' is no stage"));
   CHECK(error("0F0,0SEND_F0").starts_with("s.csv: line 1, cell 2: '0SEND_F0'"));
   CHECK(error("0F,0B0").starts_with("s.csv: line 1, cell 1: '0F'"));
-  CHECK(error("0F0,0B0\n0F0").starts_with("s.csv: line 2, cell 1: stage 0"));
+  CHECK(error("0F0,0B0\n0F0") ==
+        "s.csv: line 2 has stage 0: stages are dealt to the 2 ranks in turn");
   CHECK(error("0F0,0B0\n\n") == "s.csv: line 2, cell 1: the line has no stage");
   CHECK(error("0F0,0B0,0F0") ==
         "s.csv: stage 0: the forward part of micro-batch 0 is there twice");
