@@ -11,8 +11,12 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
-/// What crosses: whether once in a request, by name.
-using Crossings = std::map<std::string, bool>;
+/// What crosses, by name.
+struct Crossing {
+  bool once = false; ///< in a request
+  int64_t home = 0;  ///< the group that gives it
+};
+using Crossings = std::map<std::string, Crossing>;
 
 /// One program around the functions of the stages on a group of ranks.
 class ProgramBuilder {
@@ -24,8 +28,9 @@ public:
 
   std::string name;
   int64_t numRanks = 1;
-  /// The buffers of what crosses, by its name.
-  std::map<std::string, FlatSymbolRefAttr> ends;
+  /// The buffers of what crosses, by its name: of what comes from another group one for
+  /// each layout in which a stage reads it.
+  std::map<std::string, SmallVector<FlatSymbolRefAttr, 1>> ends;
 
   /// `stages` are those of the group, by number.
   Expected<void> build(const std::map<int64_t, ModuleOp> &stages, int64_t firstRank) {
@@ -124,9 +129,17 @@ private:
   /// The identity of a buffer: stages share inputs and what crosses.
   std::string keyOf(const Part &part, unsigned i, bool isArgument) const {
     DictionaryAttr attrs = attrsOf(part, i, isArgument);
-    if (StringAttr given = givenName(attrs);
-        given && (isArgument || crossings.contains(given.str())))
-      return "named " + given.str();
+    if (StringAttr given = givenName(attrs)) {
+      auto crossing = crossings.find(given.str());
+      if (crossing != crossings.end() && crossing->second.home != group) {
+        std::string layout;
+        llvm::raw_string_ostream(layout)
+            << cast<dist::LayoutAttr>(attrs.get(dist::layoutAttr)).canonical();
+        return "named " + given.str() + " " + layout;
+      }
+      if (isArgument || crossing != crossings.end())
+        return "named " + given.str();
+    }
     return std::to_string(part.stage) + " " +
            attrs.getAs<StringAttr>(task_ir::bufferAttr).str();
   }
@@ -184,7 +197,7 @@ private:
     // Everything may have a slot for each micro-batch, until the order is known.
     const bool isSlotted =
         !part.level() && !state && !once.contains(key) &&
-        (isInput ? inputs.contains(given.str()) : !crosses || !crossing->second);
+        (isInput ? inputs.contains(given.str()) : !crosses || !crossing->second.once);
     auto made = task_ir::BufferOp::create(
         builder, function.getLoc(),
         builder.getStringAttr("buffer_" + Twine(buffers.size())),
@@ -196,7 +209,7 @@ private:
     buffers.emplace(key, made);
     auto symbol = FlatSymbolRefAttr::get(made.getSymNameAttr());
     if (crosses)
-      ends.emplace(given.str(), symbol);
+      ends[given.str()].push_back(symbol);
     return symbol;
   }
 
@@ -321,7 +334,7 @@ partita::assembleStep(const SplitProgram &program, const PipelineStep &shape,
   (*module)->setAttr(task_ir::outputsAttr, texts(outputs));
   Crossings crossings;
   for (const StageCrossing &it : program.crossings)
-    crossings[it.name] = it.once;
+    crossings[it.name] = {it.once, it.from % shape.groups};
   builder.setInsertionPointToEnd(module->getBody());
   std::vector<ProgramBuilder> programs;
   int64_t rank = 0;
@@ -346,13 +359,17 @@ partita::assembleStep(const SplitProgram &program, const PipelineStep &shape,
       const ProgramBuilder &receiver = programs[static_cast<size_t>(to % shape.groups)];
       if (!receiver.ends.contains(it.name) || !sender.ends.contains(it.name))
         continue; // simplified away where it was read
-      auto end = [&](const ProgramBuilder &of) {
-        return SymbolRefAttr::get(builder.getContext(), of.name, {of.ends.at(it.name)});
-      };
-      task_ir::TransferOp::create(
-          builder, first.getLoc(),
-          builder.getStringAttr(it.name + " to stage " + std::to_string(to)),
-          it.once ? builder.getUnitAttr() : UnitAttr(), end(sender), end(receiver));
+      for (auto [k, taken] : llvm::enumerate(receiver.ends.at(it.name))) {
+        auto end = [&](const ProgramBuilder &of, FlatSymbolRefAttr buffer) {
+          return SymbolRefAttr::get(builder.getContext(), of.name, {buffer});
+        };
+        task_ir::TransferOp::create(
+            builder, first.getLoc(),
+            builder.getStringAttr(it.name + " to stage " + std::to_string(to) +
+                                  (k == 0 ? "" : ", layout " + std::to_string(k + 1))),
+            it.once ? builder.getUnitAttr() : UnitAttr(),
+            end(sender, sender.ends.at(it.name).front()), end(receiver, taken));
+      }
     }
   }
   if (auto ok = shrinkSlots(*module, shape.microBatches); !ok)

@@ -37,7 +37,7 @@ PUBLISHED = {"gpt2": "gpt3-1.3b", "llama": "llama3-8b", "resnet18": "resnet18", 
              "moe": "moe-1.3b"}
 OPTIONS = {
     "stages": [2, 3, 4],
-    "schedule": ["1f1b", "gpipe", "zb-h1"],
+    "schedule": ["1f1b", "gpipe", "zb-h1", "interleaved"],
     "micro": [1, 2, 4, 8],
     "mesh": [None, "dp=2", "tp=2"],
     "level": [0, 1, 2, 3],
@@ -91,13 +91,19 @@ def spec_of(row):
 
 def arguments_of(row):
     return (["--stages", str(row["stages"]), "--schedule", row["schedule"]]
+            + (["--groups", "2"] if row["schedule"] == "interleaved" else [])
             + (["--mesh", row["mesh"]] if row["mesh"] else [])
             + (["--mode", "data-parallel"] if row["mesh"] == "dp=2" else []))
 
 
 def fits(name, row):
     # Two products and what is between make three stages at most.
-    return {**row, "stages": min(3, row["stages"])} if name == "mlp" else row
+    if name == "mlp":
+        return {**row, "stages": min(3, row["stages"]),
+                "schedule": row["schedule"].replace("interleaved", "1f1b")}
+    if row["schedule"] == "interleaved":  # both are multiples of the two groups
+        return {**row, "stages": 4, "micro": max(2, row["micro"])}
+    return row
 
 
 def verify(command, model, name, row, path):
@@ -142,6 +148,7 @@ ROWS = [
     {"stages": 2, "schedule": "1f1b", "micro": 4, "mesh": "dp=2", "level": 3},
     {"stages": 3, "schedule": "zb-h1", "micro": 4, "mesh": None, "level": 0},
     {"stages": 2, "schedule": "gpipe", "micro": 2, "mesh": "tp=2", "level": 0},
+    {"stages": 4, "schedule": "interleaved", "micro": 4, "mesh": None, "level": 0},
 ]
 
 
