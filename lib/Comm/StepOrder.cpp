@@ -162,7 +162,7 @@ private:
   const std::vector<StepTimes> &times;
   bool isWhole; ///< the backward part has the gradients of weights
   std::vector<std::vector<StepTurn>> turns;
-  /// By part (forward, backward), stage and micro-batch.
+  /// Ends of turns by part (forward, backward), stage and micro-batch.
   std::vector<std::vector<std::vector<double>>> ends;
   StepTimeline line;
 };

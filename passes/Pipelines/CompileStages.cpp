@@ -31,7 +31,7 @@ static const Hints &fileOf(const Request &request) {
   return request.hints && request.hints->file ? *request.hints->file : none;
 }
 
-/// What a pipeline that trains cannot do is said before the work.
+/// Says before the work what a pipeline that trains cannot do.
 static Expected<void> checkStagedTraining(const Request &request, const Hints &hints) {
   const train::Spec &spec = request.train->spec;
   const std::string file = "--train " + request.train->file + ": ";
@@ -75,6 +75,10 @@ Expected<bool> partita::wantsStages(const Request &request) {
   const bool hasStages = cut.stages > 1 || cut.groups > 0 || request.meshes.size() > 1 ||
                          (plan && plan->entry().stages.size() > 1) ||
                          !hints.stages.empty() || !hints.groups.empty();
+  if (!hasStages && (cut.schedule || cut.order))
+    return makeError(
+        "--schedule orders the stages of a pipeline, and there is one stage: "
+        "--stages cuts the model");
   const bool hasSlices = cut.microBatches > 1 || (plan && plan->entry().microBatches > 1);
   if (!request.train)
     return hasStages || hasSlices;
@@ -175,7 +179,8 @@ private:
         return tl::unexpected(mesh.error());
       own[static_cast<size_t>(order.groupOf[s])] = std::move(*mesh);
       for (const PlanNode &node : plan.stages[s].nodes)
-        if (!node.strategy.empty()) // a source is wherever it is read
+        // A source is wherever it is read, and gradients follow.
+        if (!node.strategy.empty() && node.phase == Phase::Forward)
           plannedStages.emplace(node.name, static_cast<int32_t>(s));
     }
     if (!request.meshes.empty() && meshes != own &&
@@ -303,7 +308,14 @@ private:
     for (const auto &[name, shape] : full.inputs)
       if (!shape.empty())
         sliced.insert(name);
-    auto made = splitStep(*product.module);
+    auto flow = dist::buildFlow(product.module->lookupSymbol<func::FuncOp>("main"),
+                                *Mesh::parse(""), dist::Callees::Inlined);
+    if (failed(flow))
+      return makeError("the step has an op without a rule");
+    (*flow)->graph.finalize();
+    if (ok = checkHintNames((*flow)->graph); !ok)
+      return ok;
+    auto made = splitStep(*product.module, static_cast<int32_t>(order.groupOf.size()));
     if (!made)
       return tl::unexpected(made.error());
     program = std::move(*made);
@@ -517,7 +529,7 @@ private:
     return request.plan ? Expected<void>() : placeStages(made);
   }
 
-  /// Which stage every op is in; −1: it has no operands.
+  /// The stage of every op; −1: it has no operands.
   Expected<std::vector<int32_t>> cut() {
     auto function = product.module->lookupSymbol<func::FuncOp>("main");
     auto flow = dist::buildFlow(function, *Mesh::parse(""));
@@ -528,7 +540,8 @@ private:
                        "cut into stages");
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
-    if (auto ok = checkHintNames(graph); !ok)
+    if (auto ok = checkHintNames(graph);
+        !ok && !request.train) // of a step see importStep
       return tl::unexpected(ok.error());
     auto stages = assignStages(graph);
     if (!stages)

@@ -137,8 +137,8 @@ static std::string groupName(const StageOrder &order, int64_t group) {
              : "group " + std::to_string(group) + " (stages " + stages + ")";
 }
 
-/// When each stage runs which part of which micro-batch, if a forward part takes one
-/// unit, and the backward part two, or one and the gradients of weights one.
+/// Draws which part of which micro-batch each group runs when, if a forward part takes
+/// one unit, and the backward part two, or one and the gradients of weights one.
 static std::string stepChart(const PlanEntry &plan, const PipelineStep &shape) {
   const StepTimeline line = simulate(shape, {StepTimes()});
   double busy = 0;

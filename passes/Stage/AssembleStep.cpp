@@ -11,14 +11,14 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
-/// What crosses, by name.
+/// Values that cross, by name.
 struct Crossing {
   bool once = false; ///< in a request
   int64_t home = 0;  ///< the group that gives it
 };
 using Crossings = std::map<std::string, Crossing>;
 
-/// One program around the functions of the stages on a group of ranks.
+/// Builds one program around the functions of the stages on a group of ranks.
 class ProgramBuilder {
 public:
   ProgramBuilder(OpBuilder &builder, const PipelineStep &shape, int64_t group,
@@ -120,7 +120,7 @@ private:
     return isArgument ? function.getArgAttrDict(i) : function.getResultAttrDict(i);
   }
 
-  /// What an end is called outside of its stage, if it is an input, an output or crosses.
+  /// The name of an input, an output or a crossing value outside of its stage; else null.
   static StringAttr givenName(DictionaryAttr attrs) {
     return attrs.contains(dist::stateAttr) ? StringAttr()
                                            : attrs.getAs<StringAttr>("graph.name");
@@ -213,7 +213,7 @@ private:
     return symbol;
   }
 
-  /// What a state begins with, which an argument says.
+  /// The weight that a state begins with, which an argument says.
   StringAttr initOf(dist::StateAttr state) {
     for (const Part &other : parts)
       for (unsigned i = 0; i < other.function.getNumArguments(); ++i)

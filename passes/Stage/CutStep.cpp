@@ -71,7 +71,7 @@ struct Shared {
   NamedAttrList attrs; ///< graph.name, dist.state of what comes from or goes elsewhere
 };
 
-/// What a segment gives.
+/// A value that a segment gives.
 struct Given {
   Value value;
   Shared to;
@@ -91,7 +91,7 @@ public:
     placeMain();
     if (failed(giveResults()) || failed(giveCarried()))
       return failure();
-    // What a segment reads is asked of earlier ones, so that the last is made first.
+    // The last segment is made first: each asks earlier ones for what it reads.
     std::vector<func::FuncOp> made;
     while (!places.empty()) {
       Place place = *places.rbegin();
@@ -181,7 +181,7 @@ private:
       }
   }
 
-  /// Whether a result of main goes to another stage.
+  /// Tells whether a result of main goes to another stage.
   bool isCrossing(unsigned result) {
     return main.getResultAttr(result, crossingAttr) != nullptr;
   }
@@ -325,7 +325,7 @@ private:
     return {"argument" + std::to_string(i), attrs};
   }
 
-  /// What is carried may have changed when a later part of the trip reads it.
+  /// A carried value may have changed when a later part of the trip reads it.
   Shared beforeTrip(BlockArgument argument, Place reader) {
     Value next = micro.front().getTerminator()->getOperand(argument.getArgNumber());
     Place changed = placeOfTrip(next);
@@ -415,6 +415,21 @@ private:
     return {};
   }
 
+  /// The ops of a segment that its results follow from.
+  llvm::DenseSet<Operation *> neededIn(Place place) {
+    llvm::DenseSet<Operation *> needed;
+    SmallVector<Value> list;
+    for (const Given &given : gives[place])
+      list.push_back(given.value);
+    while (!list.empty()) {
+      Operation *op = list.pop_back_val().getDefiningOp();
+      if (op && op != loop && (isMadeAgain(op) || placeOf[op] == place) &&
+          needed.insert(op).second)
+        llvm::append_range(list, op->getOperands());
+    }
+    return needed;
+  }
+
   FailureOr<func::FuncOp> build(Place place) {
     builder.setInsertionPointToEnd(module.getBody());
     func::FuncOp from = place.isOnce() ? main : micro;
@@ -426,8 +441,10 @@ private:
                 {}};
     Block *block = it.function.addEntryBlock();
     builder.setInsertionPointToEnd(block);
+    // Conversions of rows that each trip takes by itself serve nobody any more.
+    llvm::DenseSet<Operation *> needed = neededIn(place);
     for (Operation &op : from.front().without_terminator())
-      if (&op != loop && !isMadeAgain(&op) && placeOf[&op] == place &&
+      if (needed.contains(&op) && !isMadeAgain(&op) &&
           !it.mapping.contains(op.getResult(0)))
         if (failed(copy(it, op)))
           return failure();

@@ -20,7 +20,7 @@
 using namespace mlir;
 using namespace partita;
 
-/// In no stage of its own: wherever it is read.
+/// The stage of an op that has none of its own: it is wherever it is read.
 static constexpr int32_t everywhere = -1;
 
 static bool isScalar(Type type) {
@@ -50,7 +50,7 @@ struct LoopedStep {
   bool isScanned(unsigned argument) const {
     return argument >= numCarried() && argument < numCarried() + numScanned();
   }
-  /// What a trip makes of a carried value.
+  /// The value that a trip makes of a carried one.
   Value next(unsigned carried) const {
     return micro.front().getTerminator()->getOperand(carried);
   }
@@ -59,7 +59,8 @@ struct LoopedStep {
 /// The stage of every op, of what is carried, and of states.
 class Placement {
 public:
-  explicit Placement(LoopedStep step) : step(step) {
+  /// There are `numStages` stages at least.
+  Placement(LoopedStep step, int32_t numStages) : step(step), numStages(numStages) {
     placeMicroBatch();
     placeStates();
     placeMain();
@@ -67,7 +68,7 @@ public:
 
   int32_t of(Operation *op) const { return ofOp.lookup(op); }
   int32_t ofCarried(unsigned carried) const { return carriedIn[carried]; }
-  /// Of a state by the number of its argument; inputs are everywhere.
+  /// The stage of a state by the number of its argument; inputs are everywhere.
   int32_t ofArgument(unsigned argument) const { return owner[argument]; }
   int32_t count() const { return numStages; }
 
@@ -182,10 +183,10 @@ private:
   DenseMap<Operation *, int32_t> ofOp;
   std::vector<int32_t> carriedIn, owner;
   std::map<std::string, int32_t> stageOfParameter;
-  int32_t numStages = 1;
+  int32_t numStages;
 };
 
-/// What one stage has of the step.
+/// The part of the step that one stage has.
 struct Part {
   llvm::DenseSet<Operation *> ops;      ///< of both functions
   std::set<unsigned> operands;          ///< of the loop
@@ -195,9 +196,15 @@ struct Part {
 
 class Splitter {
 public:
-  explicit Splitter(LoopedStep step) : step(step), places(step), parts(places.count()) {}
+  Splitter(LoopedStep step, int32_t numStages)
+      : step(step), places(step, numStages), parts(static_cast<size_t>(places.count())) {}
 
   Expected<SplitProgram> run() {
+    for (int32_t s = 0; s < places.count(); ++s)
+      if (llvm::none_of(step.micro.front(),
+                        [&](Operation &op) { return places.of(&op) == s; }))
+        return makeError("stage " + std::to_string(s) +
+                         " has no op on which the loss depends");
     demandResults();
     if (auto ok = checkOrder(); !ok)
       return tl::unexpected(ok.error());
@@ -320,7 +327,8 @@ private:
     }
     for (auto *crossings : {&rows, &once})
       for (auto &[value, it] : *crossings) {
-        std::string base = baseName(value);
+        // A row has another shape than all rows, of which hints are not.
+        std::string base = baseName(value) + (crossings == &rows ? "/rows" : "");
         it.name = base;
         for (int k = 2; !names.insert(it.name).second; ++k)
           it.name = base + "_" + std::to_string(k);
@@ -485,8 +493,9 @@ private:
       SmallVector<int64_t> shape(type.getShape());
       shape[0] *= trips();
       add(value, RankedTensorType::get(shape, type.getElementType()), attrs);
-      it.mapping.map(value, graph::ReshapeOp::create(it.builder, value.getLoc(),
-                                                     withTrips, it.mapping.lookup(value))
+      auto name = NameLoc::get(it.builder.getStringAttr(rows[value].name));
+      it.mapping.map(value, graph::ReshapeOp::create(it.builder, name, withTrips,
+                                                     it.mapping.lookup(value))
                                 .getResult());
     }
     addOwn(true);
@@ -608,23 +617,38 @@ private:
 };
 } // namespace
 
-/// The terms of a sum of gradients by stage. A sum that has other readers is a term.
-static void addTerms(Value value, std::map<int32_t, SmallVector<Value>> &terms) {
-  auto sum = value.getDefiningOp<graph::AddOp>();
+namespace {
+/// A term of a sum of gradients, and the cast behind the sum that holds for it; null:
+/// none.
+struct Term {
+  Value value;
+  graph::CastOp cast;
+};
+using Terms = std::map<int32_t, SmallVector<Term>>; ///< by stage
+} // namespace
+
+/// The terms of a sum, through a cast of the whole, too: narrow gradients that are summed
+/// over micro-batches are wide there. A sum that has other readers is a term.
+static void addTerms(const Placement &places, Value value, graph::CastOp cast,
+                     Terms &terms) {
+  Operation *op = value.getDefiningOp();
+  if (auto wide = dyn_cast_or_null<graph::CastOp>(op); wide && !cast && wide->hasOneUse())
+    return addTerms(places, wide.getInput(), wide, terms);
+  auto sum = dyn_cast_or_null<graph::AddOp>(op);
   if (sum && sum->hasOneUse() && sum.getLhs().getType() == sum.getType() &&
       sum.getRhs().getType() == sum.getType()) {
-    addTerms(sum.getLhs(), terms);
-    addTerms(sum.getRhs(), terms);
+    addTerms(places, sum.getLhs(), cast, terms);
+    addTerms(places, sum.getRhs(), cast, terms);
     return;
   }
-  Operation *op = value.getDefiningOp();
-  terms[op ? statedStage(*op) : everywhere].push_back(value);
+  terms[op ? places.of(op) : everywhere].push_back({value, cast});
 }
 
 /// A gradient to which several stages add, as that of a tied weight, becomes a sum over
 /// the micro-batches for each of them, and these are added behind the loop: what crosses
 /// once need not cross with every micro-batch.
 static void sumApart(LoopedStep &step) {
+  const Placement places(step, 1);
   const unsigned numCarried = step.numCarried();
   for (unsigned i = 0; i < numCarried; ++i) {
     auto next = step.next(i).getDefiningOp<graph::AddOp>();
@@ -632,30 +656,46 @@ static void sumApart(LoopedStep &step) {
     if (!next || next.getLhs() != before ||
         dist::phaseOf(next.getOperation()) != Phase::Weight)
       continue;
-    std::map<int32_t, SmallVector<Value>> terms;
-    addTerms(next.getRhs(), terms);
-    terms.erase(everywhere);
+    Terms terms;
+    addTerms(places, next.getRhs(), {}, terms);
+    // A term that is everywhere can be added in any stage.
+    auto common = terms.extract(everywhere);
     if (terms.size() < 2)
       continue;
+    if (common)
+      llvm::append_range(terms.begin()->second, common.mapped());
     // The first stage keeps the carried sum, each other gets one of its own.
     OpBuilder builder(next);
-    auto total = [&](const SmallVector<Value> &values, Value onto) {
-      for (Value value : values) {
+    auto mark = [&](Operation *op, int32_t stage) {
+      dist::setPhase(op, Phase::Weight);
+      op->setAttr(stageAttr, builder.getI64IntegerAttr(stage));
+    };
+    auto total = [&](int32_t stage, const SmallVector<Term> &values, Value onto) {
+      for (Term term : values) {
+        Value value = term.value;
+        if (term.cast) {
+          IRMapping mapping;
+          mapping.map(term.cast.getInput(), value);
+          Operation *wide = builder.clone(*term.cast.getOperation(), mapping);
+          mark(wide, stage);
+          value = wide->getResult(0);
+        }
         auto sum = graph::AddOp::create(builder, next.getLoc(), onto, value);
-        dist::setPhase(sum, Phase::Weight);
+        mark(sum, stage);
         onto = sum;
       }
       return onto;
     };
     Operation *end = step.micro.front().getTerminator();
-    end->setOperand(i, total(terms.begin()->second, before));
+    end->setOperand(i, total(terms.begin()->first, terms.begin()->second, before));
     SmallVector<Value> more;
-    SmallVector<unsigned> places;
+    SmallVector<unsigned> sums;
     for (auto it = std::next(terms.begin()); it != terms.end(); ++it) {
       const unsigned place = step.numCarried();
       DictionaryAttr attrs = step.micro.getArgAttrDict(i);
       (void)step.micro.insertArgument(place, before.getType(), attrs, before.getLoc());
-      end->insertOperands(place, total(it->second, step.micro.getArgument(place)));
+      end->insertOperands(place,
+                          total(it->first, it->second, step.micro.getArgument(place)));
       step.micro.setFunctionType(builder.getFunctionType(
           step.micro.front().getArgumentTypes(), end->getOperandTypes()));
       OpBuilder outside(step.loop);
@@ -672,7 +712,7 @@ static void sumApart(LoopedStep &step) {
       step.loop->replaceAllUsesWith(results);
       step.loop->erase();
       step.loop = loop;
-      places.push_back(place);
+      sums.push_back(place);
     }
     // Behind the loop they are one gradient again.
     OpBuilder outside(step.loop->getContext());
@@ -682,7 +722,7 @@ static void sumApart(LoopedStep &step) {
     for (OpOperand &use : sum.getUses())
       uses.push_back(&use);
     auto parameter = step.micro.getArgAttr(i, parameterAttr);
-    for (unsigned place : places) {
+    for (unsigned place : sums) {
       auto added =
           graph::AddOp::create(outside, next.getLoc(), sum, step.loop->getResult(place));
       dist::setPhase(added, Phase::Update);
@@ -695,7 +735,7 @@ static void sumApart(LoopedStep &step) {
   }
 }
 
-Expected<SplitProgram> partita::splitStep(ModuleOp module) {
+Expected<SplitProgram> partita::splitStep(ModuleOp module, int32_t numStages) {
   LoopedStep step;
   step.main = module.lookupSymbol<func::FuncOp>("main");
   for (auto loop : step.main.getOps<graph::RepeatOp>())
@@ -704,5 +744,5 @@ Expected<SplitProgram> partita::splitStep(ModuleOp module) {
     return makeError("the step has no loop over micro-batches");
   step.micro = module.lookupSymbol<func::FuncOp>(step.loop.getBody());
   sumApart(step);
-  return Splitter(step).run();
+  return Splitter(step, numStages).run();
 }

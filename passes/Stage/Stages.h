@@ -28,7 +28,7 @@ struct StageCrossing {
   std::string name;
   int32_t from = 0;
   std::vector<int32_t> to;
-  /// Of a training step: it crosses once in a request, not with every micro-batch.
+  /// The value crosses once in a request, not with every micro-batch (training steps).
   bool once = false;
 };
 
@@ -57,8 +57,8 @@ inline constexpr int64_t levelBehindLoop = 1000;
 /// stage's loop: [micro-batches, …], or [rows of all micro-batches, …] where the value
 /// has the batch as its first dim. A state is in one stage; others get its value once,
 /// and give their part of its gradient once. An error names an op whose operand is made
-/// in a stage that runs later.
-Expected<SplitProgram> splitStep(mlir::ModuleOp step);
+/// in a stage that runs later, or says which of the stages has nothing to do.
+Expected<SplitProgram> splitStep(mlir::ModuleOp step, int32_t numStages);
 
 /// How the stages of a program run.
 struct PipelineShape {
@@ -76,11 +76,12 @@ struct PipelineShape {
 mlir::OwningOpRef<mlir::ModuleOp> assembleStages(const SplitProgram &program,
                                                  const PipelineShape &shape);
 
-/// What runs a training step of stages that partita-cut-step has cut and that are
-/// partitioned since: one program per group of ranks with a buffer for each name, and a
-/// schedule from lib/Comm. What stages of one group share lies alike in them. `inputs` have a slice per micro-batch, `outputs` are the step's in its
-/// order. What crosses has as few slots as let no rank wait for itself; the schedules are
-/// whole. An error where the order cannot be run.
+/// The module that runs a training step of stages that partita-cut-step has cut and that
+/// are partitioned since: one program per group of ranks with a buffer for each name, and
+/// a schedule from lib/Comm. What stages of one group share lies alike in them. `inputs`
+/// have a slice per micro-batch, `outputs` are the step's in its order. What crosses has
+/// as few slots as let no rank wait for itself; the schedules are whole. An error where
+/// the order cannot be run.
 Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 assembleStep(const SplitProgram &program, const PipelineStep &shape,
              const std::set<std::string> &inputs,

@@ -59,15 +59,15 @@ struct PipelineStep {
   /// Ranks of the pipeline, each a group with a mesh; stage s is on group s mod groups.
   /// As many as stages but for Interleaved, where they divide stages and micro-batches.
   int64_t groups = stages;
-  /// By group, an order that somebody else has made (StepText.h), instead of `schedule`.
+  /// An order, by group, that somebody else has made (StepText.h), instead of `schedule`.
   std::vector<std::vector<StepTurn>> given = {};
 
-  /// Whether Weight is a part of its own.
+  /// Tells whether Weight is a part of its own.
   bool partsWeights() const;
 };
 
-/// What a group runs between what stands before and behind the loop over micro-batches,
-/// one after the other.
+/// The turns of a group, one after the other, between what stands before and behind the
+/// loop over micro-batches.
 std::vector<StepTurn> turnsOf(const PipelineStep &shape, int64_t group);
 
 /// Seconds of the parts of a stage; `transfer` between neighbours.
@@ -76,18 +76,18 @@ struct StepTimes {
 };
 struct StepTimeline {
   double seconds = 0;
-  /// By group, when each of its turns begins and ends.
+  /// The begin and end of each turn, by group.
   struct Span {
     StepTurn turn;
     double begin = 0, end = 0;
   };
   std::vector<std::vector<Span>> spans;
   std::vector<double> busy; ///< by group
-  /// By group the most forward parts that have run, and not yet the last part that reads
-  /// what they kept.
+  /// The most forward parts, by group, that have run while the last part that reads what
+  /// they kept has not.
   std::vector<int64_t> kept;
 };
-/// When everything is done if every part begins as soon as what it waits for is there.
+/// Runs every part as soon as what it waits for is there.
 /// `times` by stage, or one for all.
 StepTimeline simulate(const PipelineStep &shape, const std::vector<StepTimes> &times);
 
