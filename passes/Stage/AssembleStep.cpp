@@ -1,7 +1,9 @@
 //===- AssembleStep.cpp - Segments become programs of a pipeline ----------===//
 #include "passes/Stage/Stages.h"
 
+#include "dialects/Comm/Comm.h"
 #include "dialects/Task/Task.h"
+#include "partita/Base/Layout/Reshard.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -47,6 +49,13 @@ public:
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToEnd(&program.getBody().emplaceBlock());
     collect(stages);
+    // A value of the group lies as the stage that makes it has it.
+    for (const Part &part : parts)
+      for (unsigned i = 0; i < part.function.getNumResults(); ++i)
+        if (StringAttr given = givenName(attrsOf(part, i, false));
+            given && crossings.contains(given.str()))
+          if (auto made = buffer(part, i, false); !made)
+            return tl::unexpected(made.error());
     for (const Part &part : parts)
       if (auto ok = segment(part); !ok)
         return ok;
@@ -109,6 +118,9 @@ private:
   }
 
   void run(const std::string &segment, int64_t microBatch) {
+    for (Conversion &it : before[segment])
+      if (!it.once || !std::exchange(it.done, true))
+        run(it.name, it.once ? 0 : microBatch);
     task_ir::RunOp::create(builder, builder.getUnknownLoc(),
                            FlatSymbolRefAttr::get(builder.getContext(), "run_" + segment),
                            builder.getI64IntegerAttr(microBatch), ArrayAttr(),
@@ -182,15 +194,10 @@ private:
     auto layout = cast<dist::LayoutAttr>(attrs.get(dist::layoutAttr));
     StringAttr given = givenName(attrs);
     auto crossing = given ? crossings.find(given.str()) : crossings.end();
-    if (auto known = buffers.find(key); known != buffers.end()) {
-      if (known->second.getLayout().canonical() != layout.canonical())
-        return makeError(
-            "'" + (given ? given.str() : key) +
-            "' lies in two ways in the stages of group " + std::to_string(group) + ", " +
-            known->second.getLayout().getLayout().str(layout.getMesh().getMesh()) +
-            " and " + layout.getLayout().str(layout.getMesh().getMesh()));
-      return FlatSymbolRefAttr::get(known->second.getSymNameAttr());
-    }
+    if (auto known = buffers.find(key); known != buffers.end())
+      return known->second.getLayout().canonical() == layout.canonical()
+                 ? FlatSymbolRefAttr::get(known->second.getSymNameAttr())
+                 : converted(part, key, known->second, layout, type);
     auto state = attrs.getAs<dist::StateAttr>(dist::stateAttr);
     const bool crosses = crossing != crossings.end();
     const bool isInput = isArgument && given && !crosses;
@@ -213,6 +220,58 @@ private:
     return symbol;
   }
 
+  /// The buffer in another layout, in which a stage of the same group reads it. A segment
+  /// converts it before the first reading.
+  Expected<FlatSymbolRefAttr> converted(const Part &part, const std::string &key,
+                                        task_ir::BufferOp from, dist::LayoutAttr layout,
+                                        Type type) {
+    std::string own = key + " ";
+    llvm::raw_string_ostream(own) << layout.canonical();
+    if (auto known = buffers.find(own); known != buffers.end())
+      return FlatSymbolRefAttr::get(known->second.getSymNameAttr());
+    const Mesh &mesh = layout.getMesh().getMesh();
+    auto plan = planReshard(mesh, from.getLayout().getLayout().canonicalized(),
+                            layout.getLayout().canonicalized());
+    if (!plan)
+      return makeError("'" + key + "' cannot be converted between the stages of group " +
+                       std::to_string(group) + ": " + plan.error().message);
+    Location loc = from.getLoc();
+    auto to = task_ir::BufferOp::create(
+        builder, loc, builder.getStringAttr("buffer_" + Twine(buffers.size())),
+        from.getSlotsAttr(), StringAttr(), StringAttr(), StringAttr(), StringAttr(),
+        task_ir::RegionAttr(), layout, TypeAttr::get(type));
+    const bool isOnce = from.getSlots() == 1 && (once.contains(key) || isUnsliced(from));
+    std::string name = "convert" + std::to_string(buffers.size());
+    buffers.emplace(own, to);
+    auto function = func::FuncOp::create(
+        builder, loc, name, builder.getFunctionType({from.getTensorType()}, {type}));
+    function.setArgAttr(0, dist::layoutAttr, from.getLayout());
+    function.setResultAttr(0, dist::layoutAttr, layout);
+    OpBuilder::InsertionGuard guard(builder);
+    Block *block = function.addEntryBlock();
+    OpBuilder body(block, block->end());
+    Value value = block->getArgument(0);
+    for (const Step &step : plan->steps)
+      if (step.kind != StepKind::View)
+        value = comm::emitStep(body, loc, layout.getMesh(), step, value);
+    func::ReturnOp::create(body, loc, value);
+    auto end = [&](task_ir::BufferOp buffer) {
+      return builder.getArrayAttr({FlatSymbolRefAttr::get(buffer.getSymNameAttr())});
+    };
+    task_ir::SegmentOp::create(builder, loc, builder.getStringAttr("run_" + name),
+                               isOnce ? builder.getUnitAttr() : UnitAttr(),
+                               FlatSymbolRefAttr::get(function.getSymNameAttr()),
+                               end(from), end(to));
+    before[nameOf(part.stage, part.function.getSymName())].push_back({name, isOnce});
+    return FlatSymbolRefAttr::get(to.getSymNameAttr());
+  }
+
+  /// Tells whether a buffer of one slot is for all micro-batches.
+  bool isUnsliced(task_ir::BufferOp buffer) const {
+    return shape.microBatches > 1 || !buffer.getInput() ||
+           !inputs.contains(buffer.getInput()->str());
+  }
+
   /// The weight that a state begins with, which an argument says.
   StringAttr initOf(dist::StateAttr state) {
     for (const Part &other : parts)
@@ -228,8 +287,17 @@ private:
   int64_t group;
   const Crossings &crossings;
   const std::set<std::string> &inputs;
+  /// A segment that converts a buffer.
+  struct Conversion {
+    std::string name;
+    bool once = false; ///< in a request
+    bool done = false; ///< where it is, once
+  };
+
   std::vector<Part> parts;
   std::map<std::string, task_ir::BufferOp> buffers; ///< by key
+  /// Conversions by the segment that is the first to read what they make.
+  std::map<std::string, std::vector<Conversion>> before;
   std::set<std::string> once;  ///< buffers that something outside the loop fills
   std::set<std::string> trips; ///< segments of micro-batches
 };
