@@ -133,6 +133,11 @@ private:
       for (StepPart before : {StepPart::Forward, StepPart::Backward})
         if (before < turn.part && !seen.contains({before, turn.microBatch, turn.stage}))
           return fail(turn, "comes before what it reads");
+      // Sums over micro-batches are added up in their order.
+      if (turn.microBatch > 0 &&
+          !seen.contains({turn.part, turn.microBatch - 1, turn.stage}))
+        return fail(turn, "comes before that of micro-batch " +
+                              std::to_string(turn.microBatch - 1));
     }
     for (auto stage = static_cast<int64_t>(group); stage < step.stages;
          stage += step.groups)

@@ -25,7 +25,7 @@ std::string stepText(const PipelineStep &step);
 /// The inverse, with PipelineStep::given; `where` names the text in messages. An error
 /// names line and cell of what is no cell, a line without stages or with those of another
 /// rank, parts that are missing, twice there or in an order in which a rank cannot run
-/// them.
+/// them: before what they read, or not by ascending micro-batch.
 Expected<PipelineStep> readStepText(const std::string &text, const std::string &where);
 
 struct PlanEntry;

@@ -64,8 +64,10 @@ TEST_CASE("What is no schedule is an error that says where", "[step]") {
         "s.csv: stage 0: the forward part of micro-batch 0 is there twice");
   CHECK(error("0B0,0F0") ==
         "s.csv: stage 0: the backward part of micro-batch 0 comes before what it reads");
-  CHECK(error("0F0,0F1,0B1") ==
-        "s.csv: stage 0: the backward part of micro-batch 0 is missing");
+  CHECK(error("0F0,0F1,0B0") ==
+        "s.csv: stage 0: the backward part of micro-batch 1 is missing");
+  CHECK(error("0F0,0F1,0B1,0B0") == "s.csv: stage 0: the backward part of micro-batch 1 "
+                                    "comes before that of micro-batch 0");
   CHECK(error("0F0,0I0") ==
         "s.csv: stage 0: the weight part of micro-batch 0 is missing");
   CHECK(error("0F99999999999999999999").starts_with("s.csv: line 1, cell 1"));
