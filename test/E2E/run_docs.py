@@ -146,11 +146,14 @@ def run(line, work, environment):
     data.unlink(missing_ok=True)
     data.symlink_to(data_of(line))
     # What an example runs, an example has compiled.
-    for bundle, model, mesh in (("gpt2.bundle", "gpt2.onnx", "tp=4"),
-                                ("bundle", "model.onnx", "dp=2,tp=2")):
+    for bundle, model, how in (
+            ("gpt2.bundle", "gpt2.onnx", ["--mesh", "tp=4"]),
+            ("bundle", "model.onnx", ["--mesh", "dp=2,tp=2"]),
+            ("pipeline", "model.onnx", ["--train", "step.json", "--stages", "2",
+                                        "--micro-batches", "4"])):
         if bundle in [word.split("/")[0] for word in words] and "-o" not in words:
             if not (work / bundle).exists():
-                subprocess.run(["partita", "compile", model, "-o", bundle, "--mesh", mesh],
+                subprocess.run(["partita", "compile", model, "-o", bundle, *how],
                                cwd=work, env=environment, check=True, capture_output=True)
     if "--plan" in words:
         mesh = words[words.index("--mesh") + 1]

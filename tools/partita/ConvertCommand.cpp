@@ -102,7 +102,7 @@ void partita::addConvertCommand(CLI::App &app, int &status) {
   command->footer(
       "Examples:\n  partita convert checkpoints --safetensors states.safetensors\n"
       "  partita convert checkpoints/step-12 --onnx trained.onnx\n"
-      "  partita convert bundle --schedule-csv schedule.csv");
+      "  partita convert pipeline --schedule-csv schedule.csv");
   command
       ->add_option("checkpoint", options->checkpoint,
                    "A folder of generations, of which the newest whole one is taken, or "
