@@ -184,25 +184,27 @@ def main():
     names = (arguments.models.split(",") if arguments.models else
              ["mlp", "transformer", "conv", "unet", *PUBLISHED])
     rows, wrong = list(pairwise(OPTIONS)), 0
+    cases = [(name, number, fits(name, row)) for name in names
+             for number, row in enumerate(rows)]
     with tempfile.TemporaryDirectory() as work, \
             concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for name in names:
-            model = f"{work}/{name}.onnx"
-            training_models.MODELS[name](model)
-            chosen = tier.sample(f"pipelines-{name}", enumerate(rows),
-                                 kind=lambda row: row[1]["schedule"])
-            runs = [(row, pool.submit(verify, arguments.partita, model, name, fits(name, row),
-                                      f"{work}/{name}{i}.json")) for i, row in chosen]
-            worst = 0
-            for row, run in runs:
-                difference, message = run.result()
-                if difference is None:
-                    wrong += 1
-                    print(f"WRONG {name} {row}: {message}", flush=True)
-                else:
-                    worst = max(worst, difference)
-            print(f"{name}: {len(runs)} of {len(rows)} pipelines of {STEPS} steps that cover "
-                  f"pairs of options, largest difference {worst:.1e}", flush=True)
+            training_models.MODELS[name](f"{work}/{name}.onnx")
+        runs = [(name, row, pool.submit(verify, arguments.partita, f"{work}/{name}.onnx", name,
+                                        row, f"{work}/{name}{number}.json"))
+                for name, number, row in tier.sample("pipelines", cases,
+                                                     kind=lambda case: case[0])]
+        worst = dict.fromkeys(names, 0)
+        for name, row, run in runs:
+            difference, message = run.result()
+            if difference is None:
+                wrong += 1
+                print(f"WRONG {name} {row}: {message}", flush=True)
+            else:
+                worst[name] = max(worst[name], difference)
+        print(f"{len(runs)} of {len(cases)} pipelines of {STEPS} steps that cover pairs of "
+              "options, largest differences " + ", ".join(
+                  f"{name} {far:.1e}" for name, far in worst.items()), flush=True)
         for name in tier.sample("pipelines-ranks", names):
             try:
                 far = on_ranks(arguments.partita, work, name)
