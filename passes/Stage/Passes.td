@@ -73,11 +73,11 @@ def CutStepPass : Pass<"partita-cut-step", "::mlir::ModuleOp"> {
     ```
     After:
     ```mlir
-    func.func @begin() -> (… {task.buffer = "carried0"}) attributes {task.once}
+    func.func @begin() -> (… {task.buffer = "carried0"}) attributes {task.once = 0}
     func.func @forward(%x {task.buffer = "argument0"}, …) -> (… {task.buffer = "kept0"})
         attributes {dist.trips = 4}
     func.func @backward(…) attributes {dist.trips = 4}
-    func.func @end(…) attributes {task.once}
+    func.func @end(…) attributes {task.once = 1000}
     ```
   }];
   let options = [Option<"partsWeights", "part-weights", "bool", "false",
