@@ -5,6 +5,7 @@
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Units.h"
+#include "partita/Rule/Decide/ModuleNames.h"
 #include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/Stages.h"
@@ -479,7 +480,7 @@ private:
     return cost;
   }
 
-  /// A name of a hint must be somewhere in the whole.
+  /// A name of a hint, or one that is to be explained, must be somewhere in the whole.
   Expected<void> checkHintNames(FlowGraph &graph) const {
     auto known = hintsFor(graph, hints);
     auto count = [](const Hints &it) {
@@ -487,6 +488,12 @@ private:
     };
     if (count(known) != count(hints))
       return resolveHints(graph, hints).map([](const auto &) {});
+    if (const std::string &glob = request.told.explain;
+        !glob.empty() && std::ranges::none_of(graph.ops, [&](const FlowOp &op) {
+          return isNamed(graph, op, glob);
+        }))
+      return makeError("no node and no module is named '" + glob + "'" +
+                       nearMisses(graph, glob));
     for (const DatasetHint &hint : hints.dataset)
       if (std::ranges::none_of(known.dataset,
                                [&](auto &it) { return it.glob == hint.glob; }))

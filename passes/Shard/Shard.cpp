@@ -492,7 +492,7 @@ private:
       found = true;
       emitRemark(function.getLoc(), explainOp(graph, decision, static_cast<int32_t>(i)));
     }
-    if (!found)
+    if (!found && how.stage < 0) // another stage may have it
       return function.emitError("no node and no module is named '" + how.explain + "'" +
                                 nearMisses(graph, how.explain));
     return success();
