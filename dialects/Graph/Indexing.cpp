@@ -328,7 +328,7 @@ template <typename T> struct Box {
   }
   T area() const { return (high[0] - low[0]) * (high[1] - low[1]); }
 
-  /// Whether the intersection is more than the threshold of the union.
+  /// Tells whether the intersection is more than the threshold of the union.
   bool overlaps(const Box &other, T threshold) const {
     T size[2];
     for (int d = 0; d < 2; ++d)

@@ -279,7 +279,7 @@ LogicalResult HandleType::verify(function_ref<InFlightDiagnostic()> emitError,
   return emitError() << "expected tensors as what a handle gives";
 }
 
-/// Whether two collectives may be items of one call.
+/// Tells whether two collectives may be items of one call.
 static bool mayShareCall(Operation &a, Operation &b) {
   auto x = dyn_cast<comm::StepOpInterface>(a), y = dyn_cast<comm::StepOpInterface>(b);
   return x && y && x.getStepKind() == y.getStepKind() && x.mayShareCall() &&

@@ -158,7 +158,7 @@ static Expected<OpenDims> findOpen(const std::string &path, const LoadOptions &o
   });
 }
 
-/// What the library of ONNX throws is an error too, and names are fit to be printed.
+/// Exceptions of the ONNX library become errors, and names are fit to be printed.
 static auto guarded(const std::string &path, auto read) -> decltype(read()) {
   try {
     return read().map_error([](Error error) {

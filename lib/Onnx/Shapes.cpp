@@ -322,7 +322,7 @@ static OpenDims::Input describe(const onnx::ValueInfoProto &input) {
   return result;
 }
 
-/// Where the ends of the graph have the dim.
+/// The places at which ends of the graph have the dim.
 static std::vector<std::string> placesOf(const onnx::GraphProto &graph,
                                          const std::string &symbol) {
   std::vector<std::string> places;

@@ -60,7 +60,7 @@ struct Cut {
   int64_t groups = 0;       ///< of ranks, to which stages are dealt in turn; 0: one each
   int64_t microBatches = 1; ///< slices of the batch that go through the stages
   std::optional<Schedule> schedule = std::nullopt; ///< absent: interleaved, 1f1b
-  /// Of a training step, as a file has it (StepText.h), instead of `schedule`.
+  /// The schedule of a training step that a file has (StepText.h), instead of `schedule`.
   std::optional<PipelineStep> order = std::nullopt;
 };
 

@@ -45,7 +45,7 @@ public:
     return {};
   }
 
-  /// Of the function without its conversions; null if it had none.
+  /// The flow of the function without its conversions; null if it had none.
   std::unique_ptr<dist::ProgramFlow> flow;
   std::vector<Strategy> strategies;
 

@@ -13,8 +13,8 @@ namespace partita {
 /// A planned module without its conversions.
 struct Unconverted {
   mlir::OwningOpRef<mlir::ModuleOp> module;
-  /// Of its function "main" with the strategies; null where that has calls, whose callees
-  /// then have conversions of their own, or had no conversions.
+  /// The flow of its function "main", with the strategies; null where "main" has calls,
+  /// whose callees then have conversions of their own, or had no conversions.
   std::unique_ptr<dist::ProgramFlow> flow;
   std::vector<Strategy> strategies;
 };

@@ -226,7 +226,7 @@ struct OrderCommunicationPass
     }
   }
 
-  /// Whether the function updates parameters, and none of its calls is started yet.
+  /// Tells whether the function updates parameters, and none of its calls is started yet.
   static bool isStep(func::FuncOp function) {
     bool updates = false, isOrdered = false;
     for (Operation &op : function.front()) {

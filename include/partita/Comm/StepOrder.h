@@ -56,8 +56,9 @@ struct PipelineStep {
   StepSchedule schedule = StepSchedule::OneForwardOneBackward;
   int64_t stages = 1;
   int64_t microBatches = 1;
-  /// Ranks of the pipeline, each a group with a mesh; stage s is on group s mod groups.
-  /// As many as stages but for Interleaved, where they divide stages and micro-batches.
+  /// Groups of ranks, each with a mesh; stage s is on group s mod groups. There are as
+  /// many groups as stages but for Interleaved, where they divide stages and
+  /// micro-batches.
   int64_t groups = stages;
   /// An order, by group, that somebody else has made (StepText.h), instead of `schedule`.
   std::vector<std::vector<StepTurn>> given = {};

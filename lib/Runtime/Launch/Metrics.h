@@ -25,7 +25,7 @@ public:
   /// `flags`: of the entry with these outputs.
   Metrics(const std::vector<TensorInfo> &outputs, const StepFlags &flags, int64_t batch,
           const Print &print);
-  /// Whether the run must stop where something is not finite.
+  /// Tells whether the run must stop where something is not finite.
   bool stopsWhereNotFinite() const;
   /// Answers whoever asks at this address from now on (MetricsServer.h).
   Expected<void> serve(const std::string &address);

@@ -176,8 +176,8 @@ static void splitFusedMultiplyAdds(llvm::Module &module) {
             &module, llvm::Intrinsic::fmuladd, call->getType()));
 }
 
-/// Whether a function has an innermost loop without vectors, which is not the rest of one
-/// that has them, nor copies or fills memory by calls.
+/// Tells whether a function has an innermost loop without vectors, which is not the rest
+/// of one that has them, nor copies or fills memory by calls.
 static bool hasScalarLoop(llvm::Function &function) {
   auto isWide = [](const llvm::Value *value) { return value->getType()->isVectorTy(); };
   auto isVector = [&](const llvm::BasicBlock *block) {
@@ -195,7 +195,7 @@ static bool hasScalarLoop(llvm::Function &function) {
   });
 }
 
-/// By kernel, of whose functions the optimizer has left one or two.
+/// Scalar loops by kernel, of whose functions the optimizer has left one or two.
 static std::vector<bool> scalarKernels(llvm::Module &module) {
   std::vector<bool> scalar;
   for (llvm::Function &function : module) {

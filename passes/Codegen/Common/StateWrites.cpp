@@ -139,7 +139,7 @@ int64_t codegen::stateBytesMoved(const Program &program) {
 //===-- Slow nodes --------------------------------------------------------===//
 
 namespace {
-/// What slow tasks of a node do in a request.
+/// The work of a node's slow tasks in a request.
 struct SlowWork {
   task::Work work;
   std::string why;
@@ -175,7 +175,7 @@ codegen::slowNodes(const Program &program, const std::vector<bool> &isScalar) {
     works[static_cast<size_t>(&task - program.tasks.data())] = work;
     accumulate(all, work);
   });
-  // By node and reason, in the order of the program.
+  // Entries by node and reason, in the order of the program.
   std::vector<std::pair<std::string, SlowWork>> found;
   auto add = [&](const std::string &node, const std::string &why, task::Work work) {
     auto known = llvm::find_if(found, [&](const auto &entry) {

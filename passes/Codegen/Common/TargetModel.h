@@ -80,11 +80,11 @@ public:
 
   /// Says in the bundle who runs it.
   virtual void describe(Bundle &bundle) const = 0;
-  /// What is told of the code of a stage.
+  /// Facts of the code of a stage.
   struct StageCode {
     bool wantsText = false;
     std::string text; ///< in a form for people, of what fails too, if it is wanted
-    /// By kernel, whether it has a loop without vector code; a shorter list: false.
+    /// Kernels that have a loop without vector code, by number; a shorter list: false.
     std::vector<bool> isScalar;
   };
   /// Writes the code of kernels, with the table that calls them, as a stage of a bundle.

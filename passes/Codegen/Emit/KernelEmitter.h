@@ -90,7 +90,7 @@ public:
   /// The same at a place in the row.
   void storeRowAt(int number, int64_t slot, mlir::Value place, mlir::Value element);
   mlir::Value loadRowAt(int number, int64_t slot, mlir::Value place, mlir::Type type);
-  /// As many elements as a vector has, from a place on.
+  /// Elements of a row from a place on, as many as a vector has.
   void storeRowVector(int number, int64_t slot, mlir::Value place, mlir::Value vector);
   mlir::Value loadRowVector(int number, int64_t slot, mlir::Value place,
                             mlir::VectorType type);

@@ -108,7 +108,7 @@ struct ScatterModel
 /// `count` at most are of interest.
 class MergeSort {
 public:
-  /// Whether entry `a` comes before `c` for other reasons than their places.
+  /// Tells whether entry `a` comes before `c` for other reasons than their places.
   using Order = llvm::function_ref<Value(Value a, Value c)>;
 
   /// `extent` entries in row 1, at most as many as the row has elements.
@@ -133,7 +133,7 @@ private:
     KernelEmitter &e = p.e;
     Value second = least(add(begin, e.integer(width)), extent);
     Value end = least(add(begin, e.integer(2 * width)), extent);
-    // Of each run its first `count`.
+    // Each run counts with its first `count` entries.
     Value leftEnd = least(second, add(begin, count));
     Value rightEnd = least(end, add(second, count));
     Value last = least(end, add(begin, count));
@@ -243,7 +243,7 @@ public:
   Value more(Value a, Value c) {
     return arith::CmpFOp::create(p.b, p.at, arith::CmpFPredicate::OGT, a, c);
   }
-  /// What these are of a NaN does not matter: a box that has one has no area either.
+  /// The result for a NaN does not matter: a box that has a NaN has no area either.
   Value least(Value a, Value c) {
     return arith::SelectOp::create(p.b, p.at, more(c, a), a, c);
   }
@@ -265,8 +265,8 @@ public:
     return box;
   }
 
-  /// Whether boxes of some area each have an intersection of more than `threshold` of
-  /// their union.
+  /// Tells whether boxes of some area each have an intersection of more than `threshold`
+  /// of their union.
   Value overlaps(const Boxes &a, const Boxes &c, Value threshold, Value zero) {
     Value size[2];
     for (size_t d = 0; d < 2; ++d)
@@ -343,8 +343,9 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
       return arith::AndIOp::create(p.b, p.at, flag, isNumber);
     }
 
-    /// Of an f32 as many bits as it has, the highest score least, and the place behind
-    /// them; of a wide score the place, and the score goes into scratch.
+    /// The entry of a score for the sort. An f32 gives all its bits, so that the highest
+    /// score is the least number, with the place behind them. A wide score gives its
+    /// place, and goes into scratch itself.
     Value entry() {
       Value place = e.rowPosition(), score = p.x();
       if (!isPacked) {
@@ -355,7 +356,7 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
       score = arith::AddFOp::create(p.b, p.at, score, e.constant(score.getType(), 0));
       Value bits = arith::BitcastOp::create(p.b, p.at, p.b.getI32Type(), score);
       bits = arith::ExtSIOp::create(p.b, p.at, i64, bits);
-      // Of negative numbers the larger bits are the lower number.
+      // Bits of negative numbers ascend as the numbers fall.
       Value isNegative = compare(e, arith::CmpIPredicate::slt, bits, e.integer(0));
       Value turned = arith::XOrIOp::create(p.b, p.at, bits, e.integer(0x7fffffff));
       bits = arith::SelectOp::create(p.b, p.at, isNegative, turned, bits);
