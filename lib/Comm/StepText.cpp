@@ -6,18 +6,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 
 using namespace partita;
 
 std::string partita::stepText(const PipelineStep &step) {
   std::string text;
-  for (int64_t g = 0; g < step.groups; ++g) {
+  for (const std::vector<StepTurn> &turns : step.turns) {
     std::string line;
-    for (const StepTurn &turn : turnsOf(step, g)) {
+    for (const StepTurn &turn : turns) {
       const char kind = turn.part == StepPart::Forward  ? 'F'
                         : turn.part == StepPart::Weight ? 'W'
-                        : step.partsWeights()           ? 'I'
+                        : step.partsWeights             ? 'I'
                                                         : 'B';
       line += (line.empty() ? "" : ",") + std::to_string(turn.stage) + kind +
               std::to_string(turn.microBatch);
@@ -42,7 +43,6 @@ public:
       if (auto ok = readLine(line); !ok)
         return tl::unexpected(ok.error());
     }
-    step.groups = static_cast<int64_t>(lines.size());
     if (lines.empty())
       return makeError(where + ": has no line");
     return finish();
@@ -90,35 +90,48 @@ private:
   }
 
   Expected<PipelineStep> finish() {
-    bool parts = false;
-    for (const auto &cells : lines)
-      for (const Cell &cell : cells) {
-        parts |= cell.kind == 'I' || cell.kind == 'W';
-        step.microBatches = std::max(step.microBatches, cell.microBatch + 1);
-        step.stages = std::max(step.stages, cell.stage + 1);
-      }
-    step.given.resize(lines.size());
+    if (auto ok = place(); !ok)
+      return tl::unexpected(ok.error());
+    step.turns.resize(lines.size());
     for (size_t g = 0; g < lines.size(); ++g) {
-      auto &turns = step.given[g];
       for (const Cell &cell : lines[g]) {
-        if (cell.stage % step.groups != static_cast<int64_t>(g))
-          return makeError(where + ": line " + std::to_string(g + 1) + " has stage " +
-                           std::to_string(cell.stage) + ": stages are dealt to the " +
-                           std::to_string(lines.size()) + " ranks in turn");
         const StepPart part = cell.kind == 'F'   ? StepPart::Forward
                               : cell.kind == 'W' ? StepPart::Weight
                                                  : StepPart::Backward;
-        turns.push_back({part, cell.microBatch, cell.stage});
-        if (parts && cell.kind == 'B')
-          turns.push_back({StepPart::Weight, cell.microBatch, cell.stage});
+        step.turns[g].push_back({part, cell.microBatch, cell.stage});
+        if (step.partsWeights && cell.kind == 'B')
+          step.turns[g].push_back({StepPart::Weight, cell.microBatch, cell.stage});
       }
-      if (auto ok = check(g, parts); !ok)
+      if (auto ok = check(g); !ok)
         return tl::unexpected(ok.error());
     }
     return std::move(step);
   }
 
-  Expected<void> check(size_t group, bool parts) const {
+  /// A stage lies on the rank of the line that has it.
+  Expected<void> place() {
+    std::map<int64_t, int64_t> groupOf;
+    for (size_t g = 0; g < lines.size(); ++g)
+      for (const Cell &cell : lines[g]) {
+        step.partsWeights |= cell.kind == 'I' || cell.kind == 'W';
+        step.microBatches = std::max(step.microBatches, cell.microBatch + 1);
+        auto [known, isNew] = groupOf.emplace(cell.stage, static_cast<int64_t>(g));
+        if (known->second != static_cast<int64_t>(g))
+          return makeError(where + ": line " + std::to_string(g + 1) + " has stage " +
+                           std::to_string(cell.stage) +
+                           ", which is on the rank of line " +
+                           std::to_string(known->second + 1));
+      }
+    for (auto [stage, group] : groupOf) {
+      if (stage != step.stages())
+        return makeError(where + ": has stage " + std::to_string(stage) +
+                         ", but no stage " + std::to_string(step.stages()));
+      step.groupOf.push_back(group);
+    }
+    return {};
+  }
+
+  Expected<void> check(size_t group) const {
     std::set<StepTurn> seen;
     auto fail = [&](const StepTurn &turn, const std::string &what) {
       return makeError(where + ": stage " + std::to_string(turn.stage) + ": " +
@@ -127,7 +140,7 @@ private:
                                                           : "the weight part") +
                        " of micro-batch " + std::to_string(turn.microBatch) + " " + what);
     };
-    for (const StepTurn &turn : step.given[group]) {
+    for (const StepTurn &turn : step.turns[group]) {
       if (!seen.insert(turn).second)
         return fail(turn, "is there twice");
       for (StepPart before : {StepPart::Forward, StepPart::Backward})
@@ -139,11 +152,12 @@ private:
         return fail(turn, "comes before that of micro-batch " +
                               std::to_string(turn.microBatch - 1));
     }
-    for (auto stage = static_cast<int64_t>(group); stage < step.stages;
-         stage += step.groups)
+    for (int64_t stage = 0; stage < step.stages(); ++stage)
       for (StepPart part : {StepPart::Forward, StepPart::Backward, StepPart::Weight})
         for (int64_t m = 0; m < step.microBatches; ++m)
-          if ((parts || part != StepPart::Weight) && !seen.contains({part, m, stage}))
+          if (step.groupOf[static_cast<size_t>(stage)] == static_cast<int64_t>(group) &&
+              (step.partsWeights || part != StepPart::Weight) &&
+              !seen.contains({part, m, stage}))
             return fail({part, m, stage}, "is missing");
     return {};
   }
@@ -160,9 +174,8 @@ Expected<PipelineStep> partita::readStepText(const std::string &text,
 }
 
 std::optional<PipelineStep> partita::stepOf(const PlanEntry &plan) {
-  if (auto schedule = stepScheduleOf(plan.schedule))
-    return PipelineStep{*schedule, static_cast<int64_t>(plan.stages.size()),
-                        plan.microBatches, orderOf(plan).numGroups()};
-  auto given = readStepText(plan.schedule, "plan.json");
-  return given ? std::optional(std::move(*given)) : std::nullopt;
+  auto schedule = stepScheduleOf(plan.schedule);
+  auto made = schedule ? makeStep(*schedule, orderOf(plan).groupOf, plan.microBatches)
+                       : readStepText(plan.schedule, "plan.json");
+  return made ? std::optional(std::move(*made)) : std::nullopt;
 }

@@ -54,14 +54,6 @@ static Expected<void> checkStagedTraining(const Request &request, const Hints &h
     if (kind.fusion.mode != buckets::Fusion::Mode::Auto || !kind.groups.empty())
       return makeError(file +
                        "\"comm_fusion\": a step of several stages makes no buckets");
-  for (size_t s = 0; s < hints.groups.size(); ++s)
-    if (hints.groups[s] !=
-        static_cast<int64_t>(s) % (1 + *std::ranges::max_element(hints.groups)))
-      return makeError(file + hints.file +
-                       ": groups: the stages of a training step are dealt to groups in "
-                       "turn, which stage " +
-                       std::to_string(s) + " in group " +
-                       std::to_string(hints.groups[s]) + " is not");
   if (!request.model.states.empty())
     return makeError(file + "--state and stages of a training step do not go together");
   return {};
@@ -157,7 +149,7 @@ private:
     if (!plan.schedule.empty()) {
       const bool isNamed = stepScheduleOf(plan.schedule).has_value();
       const std::string given = request.cut.order      ? stepText(*request.cut.order)
-                                : request.cut.schedule ? str(*request.cut.schedule)
+                                : request.cut.schedule ? name(*request.cut.schedule)
                                                        : plan.schedule;
       if (given != plan.schedule)
         return differs(isNamed ? "schedule " + plan.schedule : "a schedule of a file",
@@ -205,8 +197,15 @@ private:
       return makeError(hints.file + ": groups: expected one number for each of the " +
                        std::to_string(stages) + " stages, got " +
                        std::to_string(hints.groups.size()));
-    for (int64_t s = 0; hints.groups.empty() && s < stages; ++s)
-      order.groupOf.push_back(request.cut.groups > 0 ? s % request.cut.groups : s);
+    if (request.cut.order && request.cut.order->stages() == stages) {
+      order.groupOf = request.cut.order->groupOf;
+    } else if (hints.groups.empty()) {
+      auto placed = placedStages(request.cut.schedule.value_or(StepSchedule()), stages,
+                                 request.cut.groups);
+      if (!placed)
+        return tl::unexpected(placed.error());
+      order.groupOf = std::move(*placed);
+    }
     int64_t groups = order.numGroups();
     if (request.cut.groups > 0 && request.cut.groups != groups)
       return makeError("--groups is " + std::to_string(request.cut.groups) +
@@ -217,14 +216,15 @@ private:
       return makeError("--mesh has " + std::to_string(meshes.size()) +
                        " meshes, there are " + std::to_string(groups) +
                        (groups == stages ? " stages" : " groups of ranks"));
-    const bool isGpipe = request.cut.schedule == Schedule::Gpipe;
+    const bool isGpipe = request.cut.schedule == StepSchedule{ScheduleKind::Gpipe};
     if (request.cut.order && !request.train)
       return makeError("--schedule: a file has the order of a training step (--train)");
-    if (request.cut.schedule > Schedule::Gpipe && !request.train)
-      return makeError("--schedule " + str(*request.cut.schedule) +
+    if (request.cut.schedule && !request.train && !isGpipe &&
+        request.cut.schedule != StepSchedule{ScheduleKind::Interleaved})
+      return makeError("--schedule " + name(*request.cut.schedule) +
                        " orders the backward pass of a training step (--train)");
     if (groups == stages && request.cut.schedule && !request.train)
-      return makeError("--schedule " + str(*request.cut.schedule) +
+      return makeError("--schedule " + name(*request.cut.schedule) +
                        " is for groups of ranks with several stages (--groups), of which "
                        "there are none: it would have no effect");
     // One stage in each: the order is that of the micro-batches.
@@ -299,10 +299,10 @@ private:
     auto ok = product.timed(Level::L0, "import", &Compiler::import);
     if (!ok)
       return ok;
-    if (ok = checkOrder(); !ok)
+    if (ok = orderStep(); !ok)
       return ok;
     product.cutsStep = true;
-    product.partsWeights = pipelineStep().partsWeights();
+    product.partsWeights = step.partsWeights;
     full = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
     for (const auto &[name, shape] : full.outputs)
       outputs.push_back(name);
@@ -323,45 +323,31 @@ private:
     return {};
   }
 
-  PipelineStep pipelineStep() const {
-    if (request.cut.order)
-      return *request.cut.order;
-    // The words of a step's schedules are the same.
-    auto known = request.cut.schedule ? stepScheduleOf(str(*request.cut.schedule))
-                                      : std::optional<StepSchedule>();
+  /// Makes the order of the step's parts, which a file or a schedule's name says.
+  Expected<void> orderStep() {
     const auto stages = static_cast<int64_t>(order.groupOf.size());
-    return {known.value_or(order.numGroups() < stages
-                               ? StepSchedule::Interleaved
-                               : StepSchedule::OneForwardOneBackward),
-            stages, request.cut.microBatches, order.numGroups()};
-  }
-
-  /// A schedule that a file has is for one number of stages and micro-batches.
-  Expected<void> checkOrder() const {
-    const PipelineStep step = pipelineStep();
-    const auto stages = static_cast<int64_t>(order.groupOf.size());
+    if (!request.cut.order) {
+      const StepSchedule other{order.numGroups() < stages
+                                   ? ScheduleKind::Interleaved
+                                   : ScheduleKind::OneForwardOneBackward};
+      return makeStep(request.cut.schedule.value_or(other), order.groupOf,
+                      request.cut.microBatches)
+          .map([&](PipelineStep made) { step = std::move(made); });
+    }
+    step = *request.cut.order;
     auto count = [](int64_t number, const std::string &what) {
       return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
     };
-    if (request.cut.order && (step.stages != stages || step.groups != order.numGroups() ||
-                              step.microBatches != request.cut.microBatches))
-      return makeError("--schedule: the file has " + count(step.stages, "stage") +
-                       " on " + count(step.groups, "rank") + " and " +
-                       std::to_string(step.microBatches) +
-                       " micro-batches, the step has " + count(stages, "stage") + " on " +
+    if (step.stages() != stages || step.groups() != order.numGroups() ||
+        step.microBatches != request.cut.microBatches)
+      return makeError("--schedule: the file has " + count(step.stages(), "stage") +
+                       " on " + count(step.groups(), "rank") + " and " +
+                       count(step.microBatches, "micro-batch") + ", the step has " +
+                       count(stages, "stage") + " on " +
                        count(order.numGroups(), "group") + " and " +
                        std::to_string(request.cut.microBatches));
-    if (request.cut.order)
-      return {};
-    const bool isInterleaved = step.schedule == StepSchedule::Interleaved;
-    if (step.groups < stages && !isInterleaved)
-      return makeError(std::string("--schedule ") + name(step.schedule) +
-                       " has one stage on each group of ranks: there are " +
-                       count(stages, "stage") + " on " + count(step.groups, "group"));
-    if (isInterleaved && (stages % step.groups || step.microBatches % step.groups))
-      return makeError("--schedule interleaved: " + count(stages, "stage") + " and " +
-                       std::to_string(step.microBatches) + " micro-batches, both of " +
-                       "which must be multiples of the " + count(step.groups, "group"));
+    if (step.groupOf != order.groupOf)
+      return makeError("--schedule: the file has other stages on a rank than the hints");
     return {};
   }
 
@@ -718,8 +704,8 @@ private:
     product.plan.entry().microBatches = request.cut.microBatches;
     product.plan.entry().round = order.round;
     if (request.train)
-      product.plan.entry().schedule = request.cut.order ? stepText(*request.cut.order)
-                                                        : name(pipelineStep().schedule);
+      product.plan.entry().schedule =
+          step.schedule.empty() ? stepText(step) : step.schedule;
     now.request.levels.dump = request.levels.dump;
     return request.levels.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
   }
@@ -727,7 +713,7 @@ private:
   Expected<void> assemble() {
     product.context.loadDialect<task_ir::TaskDialect>(); // made before any pass
     if (request.train) {
-      auto made = assembleStep(program, pipelineStep(), sliced, outputs);
+      auto made = assembleStep(program, step, sliced, outputs);
       if (!made)
         return tl::unexpected(made.error());
       product.module = std::move(*made);
@@ -745,6 +731,7 @@ private:
   std::vector<Mesh> meshes =
       request.meshes.empty() ? std::vector{Mesh()} : request.meshes;
   StageOrder order;
+  PipelineStep step;                            ///< the order of a training step
   std::map<std::string, int32_t> plannedStages; ///< by node, of a plan that is given
   /// By group and name the layout of what its stages read or make.
   std::map<int64_t, std::map<std::string, dist::LayoutAttr>> layouts;

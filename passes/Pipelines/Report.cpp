@@ -7,6 +7,7 @@
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Units.h"
 #include "partita/Comm/StepText.h"
+#include "partita/Comm/StepTimeline.h"
 #include "passes/Pipelines/Compile.h"
 #include "passes/Shard/SearchPlan.h"
 
@@ -145,17 +146,17 @@ static std::string stepChart(const PlanEntry &plan, const PipelineStep &shape) {
   for (double stage : line.busy)
     busy += stage;
   std::string text =
-      "pipeline of " + std::to_string(shape.stages) + " stages" +
-      (shape.groups < shape.stages
-           ? " on " + std::to_string(shape.groups) + " groups of ranks"
+      "pipeline of " + std::to_string(shape.stages()) + " stages" +
+      (shape.groups() < shape.stages()
+           ? " on " + std::to_string(shape.groups()) + " groups of ranks"
            : "") +
       ", " + std::to_string(plan.microBatches) +
       (plan.microBatches == 1 ? " micro-batch, " : " micro-batches, ") +
-      (shape.given.empty() ? plan.schedule : "an order that was given") +
+      (shape.schedule.empty() ? "an order that was given" : shape.schedule) +
       formatted("; idle: %.0f%% if all stages take as long\n",
-                100 * (1 - busy / (line.seconds * static_cast<double>(shape.groups))));
+                100 * (1 - busy / (line.seconds * static_cast<double>(shape.groups()))));
   constexpr double widest = 48;
-  const bool isDealt = shape.groups < shape.stages;
+  const bool isDealt = shape.groups() < shape.stages();
   for (size_t s = 0; s < line.spans.size() && line.seconds <= widest; ++s) {
     std::vector<std::string> cells(static_cast<size_t>(line.seconds + 0.5), ".");
     for (const StepTimeline::Span &span : line.spans[s])

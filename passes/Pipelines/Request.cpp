@@ -38,31 +38,15 @@ std::string partita::str(const std::vector<Mesh> &meshes) {
   return text;
 }
 
-static constexpr std::pair<Schedule, const char *> schedules[] = {
-    {Schedule::Interleaved, "interleaved"},
-    {Schedule::Gpipe, "gpipe"},
-    {Schedule::OneForwardOneBackward, "1f1b"},
-    {Schedule::ZbH1, "zb-h1"}};
-
-Expected<Schedule> partita::readSchedule(const std::string &word) {
-  for (auto [schedule, name] : schedules)
-    if (word == name)
-      return schedule;
-  return makeError("there is no schedule '" + word +
-                   "': expected interleaved, gpipe, 1f1b, zb-h1 or a file FILE.csv");
-}
-
 Expected<void> partita::readSchedule(const std::string &text, Cut &cut) {
+  if (auto known = stepScheduleOf(text)) {
+    cut.schedule = known;
+    return {};
+  }
   if (!text.ends_with(".csv"))
-    return readSchedule(text).map([&](Schedule schedule) { cut.schedule = schedule; });
+    return makeError("there is no schedule '" + text + "': expected " +
+                     stepScheduleNames() + " or a file FILE.csv");
   return readFile(text)
       .and_then([&](const std::string &content) { return readStepText(content, text); })
       .map([&](PipelineStep order) { cut.order = std::move(order); });
-}
-
-std::string partita::str(Schedule schedule) {
-  for (auto [known, name] : schedules)
-    if (known == schedule)
-      return name;
-  return {};
 }

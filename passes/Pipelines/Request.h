@@ -43,23 +43,18 @@ struct Training {
   train::Spec spec;
 };
 
-/// In which order ranks run stages (StageOrder), or the parts of a training step of
-/// several (StepSchedule).
-enum class Schedule : uint8_t { Interleaved, Gpipe, OneForwardOneBackward, ZbH1 };
-/// "interleaved", "gpipe", "1f1b", "zb-h1".
-Expected<Schedule> readSchedule(const std::string &word);
 struct Cut;
-/// Such a word, or a file of a step's schedule whose name ends with ".csv".
+/// The name of a schedule, or a file of a step's whose name ends with ".csv".
 Expected<void> readSchedule(const std::string &text, Cut &cut);
-/// The inverse.
-std::string str(Schedule schedule);
 
 /// Of a pipeline (docs/stages.md).
 struct Cut {
   int64_t stages = 1;       ///< more by hints
   int64_t groups = 0;       ///< of ranks, to which stages are dealt in turn; 0: one each
   int64_t microBatches = 1; ///< slices of the batch that go through the stages
-  std::optional<Schedule> schedule = std::nullopt; ///< absent: interleaved, 1f1b
+  /// Absent: interleaved where groups have several stages, else 1f1b. A pipeline of
+  /// inference knows interleaved and gpipe.
+  std::optional<StepSchedule> schedule = std::nullopt;
   /// The schedule of a training step that a file has (StepText.h), instead of `schedule`.
   std::optional<PipelineStep> order = std::nullopt;
 };

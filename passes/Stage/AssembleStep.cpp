@@ -42,7 +42,7 @@ public:
     SmallVector<int64_t> ranks;
     for (int64_t r = 0; r < numRanks; ++r)
       ranks.push_back(firstRank + r);
-    name = (shape.groups == shape.stages ? "stage" : "group") + std::to_string(group);
+    name = (shape.groups() == shape.stages() ? "stage" : "group") + std::to_string(group);
     Location loc = first.getLoc();
     auto program = task_ir::ProgramOp::create(builder, loc, name, ranks);
     program->setAttr(dist::meshAttr, mesh);
@@ -62,7 +62,7 @@ public:
     auto schedule = task_ir::ScheduleOp::create(builder, loc, DenseI64ArrayAttr());
     builder.setInsertionPointToEnd(&schedule.getBody().emplaceBlock());
     run(/*behind=*/false);
-    for (StepTurn turn : turnsOf(shape, group)) {
+    for (const StepTurn &turn : shape.turns[static_cast<size_t>(group)]) {
       const char *part = turn.part == StepPart::Forward    ? "forward"
                          : turn.part == StepPart::Backward ? "backward"
                                                            : "weight";
@@ -88,7 +88,8 @@ private:
   };
 
   std::string nameOf(int64_t stage, StringRef function) const {
-    return (shape.groups == shape.stages ? "" : "stage" + std::to_string(stage) + "_") +
+    return (shape.groups() == shape.stages() ? ""
+                                             : "stage" + std::to_string(stage) + "_") +
            function.str();
   }
 
@@ -400,31 +401,32 @@ partita::assembleStep(const SplitProgram &program, const PipelineStep &shape,
   if (shape.microBatches > 1)
     (*module)->setAttr(task_ir::slicedAttr, texts(inputs));
   (*module)->setAttr(task_ir::outputsAttr, texts(outputs));
+  auto groupOf = [&](int32_t stage) { return shape.groupOf[static_cast<size_t>(stage)]; };
   Crossings crossings;
   for (const StageCrossing &it : program.crossings)
-    crossings[it.name] = {it.once, it.from % shape.groups};
+    crossings[it.name] = {it.once, groupOf(it.from)};
   builder.setInsertionPointToEnd(module->getBody());
   std::vector<ProgramBuilder> programs;
   int64_t rank = 0;
-  for (int64_t g = 0; g < shape.groups; ++g) {
+  for (int64_t g = 0; g < shape.groups(); ++g) {
     std::map<int64_t, ModuleOp> stages;
-    for (int64_t s = g; s < shape.stages; s += shape.groups)
-      stages[s] =
-          const_cast<OwningOpRef<ModuleOp> &>(program.stages[static_cast<size_t>(s)])
-              .get();
+    for (auto [s, stage] : llvm::enumerate(program.stages))
+      if (shape.groupOf[s] == g)
+        stages[static_cast<int64_t>(s)] =
+            const_cast<OwningOpRef<ModuleOp> &>(stage).get();
     programs.emplace_back(builder, shape, g, crossings, inputs);
     if (auto ok = programs.back().build(stages, rank); !ok)
       return tl::unexpected(ok.error());
     rank += programs.back().numRanks;
   }
   for (const StageCrossing &it : program.crossings) {
-    const int64_t home = it.from % shape.groups;
+    const int64_t home = groupOf(it.from);
     std::set<int64_t> reached{home}; // one for all stages of a group
     for (int32_t to : it.to) {
-      if (!reached.insert(to % shape.groups).second)
+      if (!reached.insert(groupOf(to)).second)
         continue;
       const ProgramBuilder &sender = programs[static_cast<size_t>(home)];
-      const ProgramBuilder &receiver = programs[static_cast<size_t>(to % shape.groups)];
+      const ProgramBuilder &receiver = programs[static_cast<size_t>(groupOf(to))];
       if (!receiver.ends.contains(it.name) || !sender.ends.contains(it.name))
         continue; // simplified away where it was read
       for (auto [k, taken] : llvm::enumerate(receiver.ends.at(it.name))) {

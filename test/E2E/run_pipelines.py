@@ -37,7 +37,8 @@ PUBLISHED = {"gpt2": "gpt3-1.3b", "llama": "llama3-8b", "resnet18": "resnet18", 
              "moe": "moe-1.3b"}
 OPTIONS = {
     "stages": [2, 3, 4],
-    "schedule": ["1f1b", "gpipe", "zb-h1", "interleaved"],
+    "schedule": ["1f1b", "gpipe", "zb-h1", "interleaved", "zb-h2", "zb-auto:1.5", "zb-v",
+                 "v-half", "v-min"],
     "micro": [1, 2, 4, 8],
     "mesh": [None, "dp=2", "tp=2"],
     "level": [0, 1, 2, 3],
@@ -47,6 +48,11 @@ OPTIONS = {
     "recompute": [False, True],
     "nan": [None, "stop", "skip"],
 }
+# Tied weights under everything that is agreed upon over stages, in full.
+TIED = [{"stages": 4, "micro": 4, "mesh": "dp=2", "optimizer": "adamw", "recompute": False,
+         "nan": None, "schedule": schedule, "level": level, "clip": clip, "scale": scale}
+        for schedule in ("1f1b", "interleaved", "zb-h2", "zb-v") for level in (0, 3)
+        for clip in (False, True) for scale in (None, "dynamic")]
 # Small steps: what rounding makes of a model at its largest rate has no bound.
 RATES = {"momentum": 0.0005, "adamw": 0.001, "lamb": 0.001}
 
@@ -101,10 +107,13 @@ def arguments_of(row):
 
 
 def fits(name, row):
+    isV = row["schedule"] in ("zb-v", "v-half", "v-min")
     # Two products and what is between make three stages at most.
     if name == "mlp":
-        return {**row, "stages": min(3, row["stages"]),
+        return {**row, "stages": 2 if isV else min(3, row["stages"]),
                 "schedule": row["schedule"].replace("interleaved", "1f1b")}
+    if isV:  # two stages on each group
+        return {**row, "stages": 4}
     if row["schedule"] == "interleaved":  # both are multiples of the two groups
         return {**row, "stages": 4, "micro": max(2, row["micro"])}
     return row
@@ -153,6 +162,8 @@ ROWS = [
     {"stages": 3, "schedule": "zb-h1", "micro": 4, "mesh": None, "level": 0},
     {"stages": 2, "schedule": "gpipe", "micro": 2, "mesh": "tp=2", "level": 0},
     {"stages": 4, "schedule": "interleaved", "micro": 4, "mesh": None, "level": 0},
+    {"stages": 2, "schedule": "zb-h2", "micro": 4, "mesh": None, "level": 0},
+    {"stages": 4, "schedule": "zb-v", "micro": 4, "mesh": None, "level": 0},
 ]
 
 
@@ -186,6 +197,8 @@ def main():
     rows, wrong = list(pairwise(OPTIONS)), 0
     cases = [(name, number, fits(name, row)) for name in names
              for number, row in enumerate(rows)]
+    cases += [("gpt2", len(rows) + number, row) for number, row in enumerate(TIED)
+              if "gpt2" in names]
     with tempfile.TemporaryDirectory() as work, \
             concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for name in names:

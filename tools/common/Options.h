@@ -105,9 +105,10 @@ template <typename Set> void addCut(Set &set, Cut &cut) {
       "schedule", [&cut](const std::string &text) { return readSchedule(text, cut); },
       "Order in which ranks run several stages. interleaved: the next stage for a "
       "few micro-batches; gpipe: all micro-batches of a stage. With --train: 1f1b "
-      "(default), interleaved (--groups), gpipe, zb-h1, which puts gradients of weights "
-      "off, or FILE.csv in "
-      "the form of torch.distributed.pipelining (docs/training-pipelines.md)");
+      "(default), interleaved (--groups), gpipe; zb-h1, zb-h2, zb-auto:ROOM, which put "
+      "gradients of weights off; zb-v, v-half, v-min, two stages on each group; or "
+      "FILE.csv in the form of torch.distributed.pipelining "
+      "(docs/training-pipelines.md)");
   set.range("micro-batches", cut.microBatches, 1, 65536,
             "Slices of the batch that go through the stages one after the other");
 }

@@ -72,7 +72,7 @@ static Expected<void> writeSchedule(const Options &options) {
   if (auto ok = writeFile(options.schedule, stepText(*step)); !ok)
     return ok;
   std::printf("%lld stages, %lld micro-batches in %s\n",
-              static_cast<long long>(step->stages),
+              static_cast<long long>(step->stages()),
               static_cast<long long>(step->microBatches), options.schedule.c_str());
   return {};
 }

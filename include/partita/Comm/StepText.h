@@ -22,10 +22,11 @@ namespace partita {
 /// A line per rank, a cell per turn.
 std::string stepText(const PipelineStep &step);
 
-/// The inverse, with PipelineStep::given; `where` names the text in messages. An error
-/// names line and cell of what is no cell, a line without stages or with those of another
-/// rank, parts that are missing, twice there or in an order in which a rank cannot run
-/// them: before what they read, or not by ascending micro-batch.
+/// The inverse; a stage lies on the rank whose line has it. `where` names the text in
+/// messages. An error names line and cell of what is no cell, a line without stages or
+/// with those of another rank, stages and parts that are missing, twice there or in an
+/// order in which a rank cannot run them: before what they read, or not by ascending
+/// micro-batch.
 Expected<PipelineStep> readStepText(const std::string &text, const std::string &where);
 
 struct PlanEntry;
