@@ -8,20 +8,17 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
-#include "partita/Search/Stages.h"
-#include "partita/Search/Timing.h"
-#include "partita/Topology/HostFile.h"
+#include "partita/Search/StepCut.h"
 #include "partita/Topology/Part.h"
 #include "partita/Train/Spec.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/MicroBatch.h"
 #include "passes/Pipelines/Pipelines.h"
+#include "passes/Pipelines/StageMachine.h"
 #include "passes/Shard/SearchPlan.h"
 #include "passes/Stage/Stages.h"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 using namespace mlir;
 using namespace partita;
@@ -184,7 +181,7 @@ private:
     meshes = std::move(own);
     for (size_t s = 0; s < plan.stages.size(); ++s)
       if (const auto &ranks = plan.stages[s].ranks;
-          !ranks.empty() && ranks != ranksOf(order.groupOf[s]))
+          !ranks.empty() && ranks != devices().ranksOf(order.groupOf[s]))
         return makeError("'" + file + "': stage " + std::to_string(s) +
                          " is on ranks that its mesh does not have there");
     return {};
@@ -232,9 +229,7 @@ private:
     return {};
   }
 
-  const Mesh &meshOf(int64_t group) const {
-    return meshes.size() == 1 ? meshes[0] : meshes[static_cast<size_t>(group)];
-  }
+  StageMachine devices() const { return {request.machine, order, meshes}; }
 
   Interface interfaceOf(func::FuncOp function) const {
     Interface out;
@@ -293,13 +288,16 @@ private:
     } else {
       order.microBatches = request.cut.microBatches = spec.accumulation;
     }
-    product.onImported = [&] {
-      return cut().map([&](const auto &stages) { markStages(stages); });
+    const bool isSaid = saysStages();
+    product.onImported = [&]() -> Expected<void> {
+      if (isSaid)
+        return cut().map([&](const auto &stages) { markStages(stages); });
+      return readForward().map([&] { markStages(numbers()); });
     };
-    auto ok = product.timed(Level::L0, "import", &Compiler::import);
+    auto ok = product.timed(Level::L0, "import", &Compiler::import).and_then([&] {
+      return isSaid ? orderStep() : cutStep();
+    });
     if (!ok)
-      return ok;
-    if (ok = orderStep(); !ok)
       return ok;
     product.cutsStep = true;
     product.partsWeights = step.partsWeights;
@@ -422,50 +420,6 @@ private:
     return {};
   }
 
-  /// The slowest link between neighbours among the groups of ranks, which are as many as
-  /// the cluster has devices.
-  Expected<double> slowestLink(const Topology &all) const {
-    double slowest = std::numeric_limits<double>::infinity();
-    int64_t ranks = 0;
-    for (int64_t g = 0; g < order.numGroups(); ++g) {
-      if (ranks > 0 && ranks < all.numDevices())
-        slowest = std::min(slowest,
-                           all.levels[levelBetween(all, ranks - 1, ranks)].effective());
-      ranks += meshOf(g).numRanks();
-    }
-    if (ranks != all.numDevices())
-      return makeError("the stages are on " + std::to_string(ranks) +
-                       " ranks, the cluster '" + request.machine.file + "' has " +
-                       std::to_string(all.numDevices()) + " devices");
-    return slowest;
-  }
-
-  /// Seconds of every op on one device of the cluster or of this host.
-  Expected<search::StageCost> costOf(const FlowGraph &graph) const {
-    auto target = planTarget(Mesh(), request.machine);
-    auto host = hostDevice();
-    if (!target || !host)
-      return tl::unexpected(target ? host.error() : target.error());
-    auto link = !request.machine.cluster ? host->level.effective()
-                                         : slowestLink(target->topology);
-    if (!link)
-      return tl::unexpected(link.error());
-    Topology one{target->topology.device, {}, target->topology.host};
-    auto placement = Placement::create(graph.mesh, one);
-    if (!placement)
-      return tl::unexpected(placement.error());
-    search::Timing timing(graph, *placement);
-    search::StageCost cost;
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      cost.seconds.push_back(
-          1e-12 * static_cast<double>(timing.op(
-                      static_cast<int32_t>(i), Strategy::replicated(graph.ops[i].rule))));
-    cost.bytesPerSecond = *link;
-    for (int64_t group : order.groupOf)
-      cost.ranks.push_back(static_cast<double>(meshOf(group).numRanks()));
-    return cost;
-  }
-
   /// A name of a hint, or one that is to be explained, must be somewhere in the whole.
   Expected<void> checkHintNames(FlowGraph &graph) const {
     auto known = hintsFor(graph, hints);
@@ -488,6 +442,18 @@ private:
     return {};
   }
 
+  /// Tells whether another entry, a plan or hints say the stages.
+  bool saysStages() const {
+    return !now.feedback.stages.empty() || !plannedStages.empty() ||
+           !hints.stages.empty();
+  }
+
+  int32_t wantedStages() const {
+    return std::max<int32_t>({static_cast<int32_t>(request.cut.stages),
+                              static_cast<int32_t>(meshes.size()),
+                              static_cast<int32_t>(hints.groups.size())});
+  }
+
   /// The stage of every op: that of another entry, of a plan, of hints, or by work.
   Expected<std::vector<int32_t>> assignStages(const FlowGraph &graph) {
     if (!now.feedback.stages.empty())
@@ -499,14 +465,11 @@ private:
       globs.emplace_back(hint.glob, hint.stage);
     if (!globs.empty())
       return search::stagesByGlob(graph, globs, hints.file);
-    int32_t wanted = std::max<int32_t>({static_cast<int32_t>(request.cut.stages),
-                                        static_cast<int32_t>(meshes.size()),
-                                        static_cast<int32_t>(hints.groups.size())});
     // The cut depends on the ranks of each stage.
-    return placeStages(wanted)
-        .and_then([&] { return costOf(graph); })
+    return placeStages(wantedStages())
+        .and_then([&] { return devices().costOf(graph); })
         .and_then([&](const search::StageCost &cost) {
-          return search::cutIntoStages(graph, cost, wanted);
+          return search::cutIntoStages(graph, cost, wantedStages());
         });
   }
 
@@ -522,80 +485,90 @@ private:
     return request.plan ? Expected<void>() : placeStages(made);
   }
 
-  /// The stage of every op; −1: it has no operands.
-  Expected<std::vector<int32_t>> cut() {
+  /// Reads the program before its step is derived as a flow graph.
+  Expected<void> readForward() {
     auto function = product.module->lookupSymbol<func::FuncOp>("main");
     auto flow = dist::buildFlow(function, *Mesh::parse(""));
     if (failed(flow))
       return makeError("the program has an op without a rule");
-    if ((*flow)->hasCalls)
+    forward = std::move(*flow);
+    if (forward->hasCalls)
       return makeError("a program with loops or branches (graph.repeat, graph.if) is not "
                        "cut into stages");
-    FlowGraph &graph = (*flow)->graph;
-    graph.finalize();
-    if (auto ok = checkHintNames(graph);
-        !ok && !request.train) // of a step see importStep
+    forward->graph.finalize();
+    auto ok = checkHintNames(forward->graph);
+    return request.train ? Expected<void>() : ok; // of a step see importStep
+  }
+
+  /// By operation of the function that was read.
+  std::vector<int32_t> byOperation(const std::vector<int32_t> &byOp) const {
+    std::vector<int32_t> result;
+    for (size_t i = 0; i < forward->operations.size(); ++i)
+      if (forward->operations[i])
+        result.push_back(byOp[i]);
+    return result;
+  }
+
+  /// The number of its flow op for a stage of every op, whose gradients inherit it.
+  std::vector<int32_t> numbers() const {
+    std::vector<int32_t> all(forward->graph.ops.size(), -1);
+    for (size_t i = 0; i < all.size(); ++i)
+      if (forward->graph.ops[i].kind == FlowKind::Compute)
+        all[i] = static_cast<int32_t>(i);
+    return byOperation(all);
+  }
+
+  /// The stage of every op; −1: it has no operands.
+  Expected<std::vector<int32_t>> cut() {
+    if (auto ok = readForward(); !ok)
       return tl::unexpected(ok.error());
+    const FlowGraph &graph = forward->graph;
     auto stages = assignStages(graph);
     if (!stages)
       return tl::unexpected(stages.error());
-    auto made = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
-    if (auto ok = checkCount(static_cast<int64_t>(made)); !ok)
+    auto made = 1 + *std::ranges::max_element(*stages);
+    if (auto ok = checkCount(made); !ok)
       return tl::unexpected(ok.error());
-    auto cost = costOf(graph);
+    auto cost = devices().costOf(graph);
     if (!cost)
       return tl::unexpected(cost.error());
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      if ((*stages)[i] >= 0)
-        product.next.stages.emplace(graph.ops[i].name, (*stages)[i]);
-    note(graph, *cost, *stages, made);
-    std::vector<int32_t> byOp;
-    for (size_t i = 0; i < (*flow)->operations.size(); ++i)
-      if ((*flow)->operations[i])
-        byOp.push_back((*stages)[i]);
-    return byOp;
+    tellStages(*cost, *stages);
+    return byOperation(*stages);
   }
 
-  /// Says of each stage what it begins with, its work, and what it passes on.
-  void note(const FlowGraph &graph, const search::StageCost &cost,
-            const std::vector<int32_t> &stages, size_t count) {
-    double all = 0;
-    std::vector<double> seconds(count, 0);
-    std::vector<int64_t> ops(count, 0), sent(count, 0);
-    std::vector<std::string> first(count), last(count);
-    for (size_t i = 0; i < stages.size(); ++i) {
-      if (stages[i] < 0)
-        continue;
-      auto s = static_cast<size_t>(stages[i]);
-      all += cost.seconds[i];
-      seconds[s] += cost.seconds[i];
-      if (ops[s]++ == 0)
-        first[s] = graph.ops[i].name;
-      last[s] = graph.ops[i].name;
-      for (int32_t value : graph.ops[i].results) {
-        const FlowValue &it = graph.values[static_cast<size_t>(value)];
-        std::set<int32_t> to;
-        for (const FlowUse &use : it.uses)
-          if (stages[static_cast<size_t>(use.op)] > stages[i])
-            to.insert(stages[static_cast<size_t>(use.op)]);
-        sent[s] +=
-            static_cast<int64_t>(to.size()) * elementCount(it.shape) * it.elementBytes;
-      }
-    }
-    for (size_t s = 0; s < count; ++s)
-      notes.push_back(
-          "stage " + std::to_string(s) + ": " + std::to_string(ops[s]) + " ops from '" +
-          first[s] + "' to '" + last[s] + "', " +
-          std::to_string(
-              static_cast<int>(100 * seconds[s] / std::max(all, 1e-30) + 0.5)) +
-          "% of the work" +
-          (sent[s] ? ", sends " + bytesText(sent[s]) + " per micro-batch" : "") +
-          (meshOf(order.groupOf[s]).axes().empty()
-               ? ""
-               : ", on " + meshOf(order.groupOf[s]).str()) +
-          (order.numGroups() < static_cast<int64_t>(count)
-               ? ", in group " + std::to_string(order.groupOf[s])
-               : ""));
+  /// Cuts the step by what its parts cost, and gives each op the stage of its number.
+  Expected<void> cutStep() {
+    auto work =
+        placeStages(wantedStages()).and_then([&] { return orderStep(); }).and_then([&] {
+          return devices().workOf(*product.module, forward->graph);
+        });
+    if (!work)
+      return tl::unexpected(work.error());
+    auto link = devices().costOf(forward->graph);
+    if (!link)
+      return tl::unexpected(link.error());
+    auto stages = search::cutStep(forward->graph, *work, *link, step);
+    if (!stages)
+      return tl::unexpected(stages.error());
+    link->seconds = work->perMicroBatch(step.microBatches);
+    tellStages(*link, *stages);
+    Builder builder(&product.context);
+    product.module->walk([&](Operation *op) {
+      if (auto number = op->getAttrOfType<IntegerAttr>(stageAttr))
+        op->setAttr(stageAttr, builder.getI64IntegerAttr(
+                                   (*stages)[static_cast<size_t>(number.getInt())]));
+    });
+    return {};
+  }
+
+  /// Notes the stages for other entries, and says what they do.
+  void tellStages(const search::StageCost &cost, const std::vector<int32_t> &stages) {
+    const FlowGraph &graph = forward->graph;
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (stages[i] >= 0)
+        product.next.stages.emplace(graph.ops[i].name, stages[i]);
+    auto told = devices().notesOf(graph, cost, stages);
+    notes.insert(notes.end(), told.begin(), told.end());
   }
 
   /// What an earlier stage of the group has in memory lies as it does there.
@@ -621,28 +594,19 @@ private:
                       dist::resultLayout(function, i));
   }
 
-  std::vector<int64_t> ranksOf(int64_t group) const {
-    int64_t first = 0;
-    for (int64_t g = 0; g < group; ++g)
-      first += meshOf(g).numRanks();
-    std::vector<int64_t> ranks(static_cast<size_t>(meshOf(group).numRanks()));
-    std::iota(ranks.begin(), ranks.end(), first);
-    return ranks;
-  }
-
   /// Options by which `product` compiles a stage. `limit`: memory of a rank; a group's
   /// stages share it.
   void choose(size_t s, const std::optional<int64_t> &limit) {
     const int64_t group = order.groupOf[s];
-    now.request.meshes = {meshOf(group)};
+    now.request.meshes = {devices().meshOf(group)};
     now.stage = static_cast<int>(s);
     Machine &machine = now.request.machine;
     if (limit)
       machine = request.machine.limitedTo(
           std::max<int64_t>(1, *limit / std::ranges::count(order.groupOf, group)));
     if (request.machine.cluster)
-      machine.cluster = partOf(*request.machine.cluster, ranksOf(group).front(),
-                               meshOf(group).numRanks());
+      machine.cluster = partOf(*request.machine.cluster, devices().ranksOf(group).front(),
+                               devices().meshOf(group).numRanks());
     if (!request.levels.dump.empty())
       now.request.levels.dump = request.levels.dump + "/stage" + std::to_string(s);
     product.module = std::move(program.stages[s]);
@@ -680,7 +644,7 @@ private:
       if (request.levels.to >= Level::L2) {
         if (!request.train) // a step's segments are no function any more
           recordShared(*product.module, s);
-        product.plan.entry().stages[0].ranks = ranksOf(order.groupOf[s]);
+        product.plan.entry().stages[0].ranks = devices().ranksOf(order.groupOf[s]);
         if (const auto &certificate = product.plan.entry().certificate)
           planned[order.groupOf[s]] += certificate->memoryPerDevice;
       }
@@ -731,7 +695,9 @@ private:
   std::vector<Mesh> meshes =
       request.meshes.empty() ? std::vector{Mesh()} : request.meshes;
   StageOrder order;
-  PipelineStep step;                            ///< the order of a training step
+  PipelineStep step; ///< the order of a training step
+  /// The program before its step is derived, and as it is cut.
+  std::unique_ptr<dist::ProgramFlow> forward;
   std::map<std::string, int32_t> plannedStages; ///< by node, of a plan that is given
   /// By group and name the layout of what its stages read or make.
   std::map<int64_t, std::map<std::string, dist::LayoutAttr>> layouts;

@@ -453,7 +453,7 @@ private:
 };
 } // namespace
 
-Expected<SplitProgram> partita::splitStep(ModuleOp module, int32_t numStages) {
+static Expected<LoopedStep> loopedStep(ModuleOp module) {
   LoopedStep step;
   step.main = module.lookupSymbol<func::FuncOp>("main");
   for (auto loop : step.main.getOps<graph::RepeatOp>())
@@ -461,6 +461,18 @@ Expected<SplitProgram> partita::splitStep(ModuleOp module, int32_t numStages) {
   if (!step.loop)
     return makeError("the step has no loop over micro-batches");
   step.micro = module.lookupSymbol<func::FuncOp>(step.loop.getBody());
-  sumApart(step);
-  return Splitter(step, numStages).run();
+  return step;
+}
+
+Expected<llvm::DenseMap<Operation *, int32_t>> partita::stagesOfStep(ModuleOp module) {
+  return loopedStep(module).map(
+      [](const LoopedStep &step) { return StepPlacement(step, /*numStages=*/0).all(); });
+}
+
+Expected<SplitProgram> partita::splitStep(ModuleOp module, int32_t numStages) {
+  auto step = loopedStep(module);
+  if (!step)
+    return tl::unexpected(step.error());
+  sumApart(*step);
+  return Splitter(*step, numStages).run();
 }

@@ -51,6 +51,11 @@ inline constexpr llvm::StringLiteral crossingAttr = "task.crossing";
 /// The least level of what stands behind the loop over micro-batches.
 inline constexpr int64_t levelBehindLoop = 1000;
 
+/// The stage of every op of a training step, of its loop's body and of its @main; -1:
+/// wherever it is read. Forward ops say theirs (stageAttr), gradients inherit it, updates
+/// are where their states are. An error: there is no loop over micro-batches.
+Expected<llvm::DenseMap<mlir::Operation *, int32_t>> stagesOfStep(mlir::ModuleOp step);
+
 /// A training step, whose @main runs the loop over micro-batches, as a step per stage:
 /// each has the forward ops of its stage (stageAttr) with their gradients, the parameters
 /// that these read, and their updates. What crosses within a micro-batch is a row of the

@@ -44,6 +44,7 @@ public:
   StepPlacement(LoopedStep step, int32_t numStages);
 
   int32_t of(mlir::Operation *op) const { return ofOp.lookup(op); }
+  const llvm::DenseMap<mlir::Operation *, int32_t> &all() const { return ofOp; }
   int32_t ofCarried(unsigned carried) const { return carriedIn[carried]; }
   /// The stage of a state by the number of its argument; inputs are everywhere.
   int32_t ofArgument(unsigned argument) const { return owner[argument]; }

@@ -1,7 +1,8 @@
 //===- StagesTest.cpp - Cuts into stages ----------------------------------===//
 #include "RandomProgram.h"
 
-#include "partita/Search/Stages.h"
+#include "partita/Comm/StepTimeline.h"
+#include "partita/Search/StepCut.h"
 
 #include <catch2/catch.hpp>
 
@@ -184,4 +185,118 @@ TEST_CASE("stages: by glob") {
         "hints: node 'b' is to be in stage 1 by 'b' and in stage 2 by '[bc]'");
   CHECK(error({{"d", 2}}) == "hints: stage 1 has no node");
   CHECK(error({{"e", 1}}).starts_with("hints: no node and no module is named 'e'"));
+}
+
+namespace {
+/// Seconds of a step whose ops are in these stages, to the end of the last updates.
+double stepSeconds(const FlowGraph &graph, const StepWork &work, double bytesPerSecond,
+                   const PipelineStep &step, const std::vector<int32_t> &stage) {
+  std::vector<StepTimes> times(step.groupOf.size(), {0, 0, 0, 0});
+  std::vector<double> updates(step.turns.size(), 0);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (stage[i] < 0)
+      continue;
+    const auto s = static_cast<size_t>(stage[i]);
+    times[s].forward += work.forward[i];
+    times[s].backward += work.backward[i];
+    times[s].weight += work.weight[i];
+    updates[static_cast<size_t>(step.groupOf[s])] += work.update[i];
+  }
+  for (const FlowValue &value : graph.values) {
+    const int32_t from = stage[static_cast<size_t>(value.producer)];
+    int32_t last = from;
+    for (const FlowUse &use : value.uses)
+      last = std::max(last, stage[static_cast<size_t>(use.op)]);
+    for (int32_t s = from; from >= 0 && s < last; ++s)
+      times[static_cast<size_t>(s)].transfer +=
+          static_cast<double>(elementCount(value.shape) * value.elementBytes) /
+          bytesPerSecond;
+  }
+  const StepTimeline line = simulate(step, times);
+  double seconds = 0;
+  for (size_t g = 0; g < updates.size(); ++g)
+    seconds = std::max(seconds, line.spans[g].back().end + updates[g]);
+  return seconds;
+}
+
+PipelineStep stepOf(const char *schedule, int64_t stages, int64_t groups, int64_t count) {
+  auto placed = placedStages(*stepScheduleOf(schedule), stages, groups);
+  REQUIRE(placed);
+  auto step = makeStep(*stepScheduleOf(schedule), *placed, count);
+  REQUIRE(step);
+  return *step;
+}
+
+StepWork randomWork(std::mt19937 &random, size_t ops) {
+  StepWork work;
+  for (auto *part : {&work.forward, &work.backward, &work.weight, &work.update})
+    for (size_t i = 0; i < ops; ++i)
+      part->push_back(static_cast<double>(random() % 9));
+  return work;
+}
+} // namespace
+
+TEST_CASE("stages: no cut of a step is faster") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 40; ++round) {
+    FlowGraph graph = chain(random, 4 + random() % 7);
+    const StepWork work = randomWork(random, graph.ops.size());
+    std::vector<size_t> ops;
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].kind == FlowKind::Compute)
+        ops.push_back(i);
+    for (const PipelineStep &step :
+         {stepOf("1f1b", 2, 2, 4), stepOf("zb-h1", 3, 3, 4), stepOf("zb-v", 4, 2, 4),
+          stepOf("interleaved", 4, 2, 4)}) {
+      const StageCost link{{}, round % 2 ? 16.0 : 1000.0};
+      auto found = cutStep(graph, work, link, step);
+      REQUIRE(found);
+      double best = 1e300;
+      std::vector<int32_t> stage(graph.ops.size(), -1);
+      auto place = [&](auto &self, size_t next, int32_t now) -> void {
+        if (next == ops.size()) {
+          if (now == step.stages() - 1)
+            best = std::min(best,
+                            stepSeconds(graph, work, link.bytesPerSecond, step, stage));
+          return;
+        }
+        for (int32_t s : {now, now + 1})
+          if (s < step.stages() && (next > 0 || s == 0)) {
+            stage[ops[next]] = s;
+            self(self, next + 1, s);
+          }
+      };
+      place(place, 0, 0);
+      CHECK(stepSeconds(graph, work, link.bytesPerSecond, step, *found) == Approx(best));
+    }
+  }
+}
+
+TEST_CASE("stages: moves make a large step faster than even stages") {
+  std::mt19937 random(12);
+  FlowGraph graph = chain(random, 300);
+  const StepWork work = randomWork(random, graph.ops.size());
+  const StageCost link{{}, 1000};
+  for (const PipelineStep &step : {stepOf("1f1b", 6, 6, 12), stepOf("zb-v", 8, 4, 8),
+                                   stepOf("interleaved", 8, 4, 8)}) {
+    StageCost even = link;
+    even.seconds = work.perMicroBatch(step.microBatches);
+    auto found = cutStep(graph, work, link, step);
+    auto before = cutIntoStages(graph, even, static_cast<int32_t>(step.stages()));
+    REQUIRE(found);
+    REQUIRE(before);
+    auto seconds = [&](const std::vector<int32_t> &stage) {
+      return stepSeconds(graph, work, link.bytesPerSecond, step, stage);
+    };
+    CHECK(seconds(*found) <= seconds(*before));
+    // With even groups 1F1B takes their share of all work and as much of a bubble as
+    // there are groups less one, of m micro-batches.
+    double all = 0;
+    for (double op : even.seconds)
+      all += op * static_cast<double>(step.microBatches);
+    const double waits =
+        static_cast<double>(step.groups() - 1) / static_cast<double>(step.microBatches);
+    CHECK(seconds(*found) <
+          1.05 * (1 + waits) * all / static_cast<double>(step.groups()));
+  }
 }
