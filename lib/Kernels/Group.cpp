@@ -124,6 +124,9 @@ static const Shape &domainWith(const LocalProgram &program, int32_t op,
 bool Grouper::fits(int32_t op, int32_t number) const {
   const LocalOp &it = program.op(op);
   const Group &group = groupOf(number);
+  // Alone it touches what it changes, and no more.
+  if (it.facts.mayChangeInPlace || program.op(group.root).facts.mayChangeInPlace)
+    return false;
   if (it.results.size() != 1 ||
       growing[static_cast<size_t>(number)].numOps >= target.maxOps)
     return false;
@@ -253,8 +256,7 @@ std::string_view Grouper::whyNotKept(int32_t op, int32_t number) const {
   // Parts of a training step are told apart in traces and memory.
   if (it.phase != root.phase)
     return "the kernel of its first user is of another part of the step";
-  if (it.facts.mayChangeInPlace || root.facts.mayChangeInPlace ||
-      group.kept.size() >= target.maxKept)
+  if (group.kept.size() >= target.maxKept)
     return "the kernel of its first user stores nothing else";
   if (!hasElementsOf(op, group))
     return "it has other elements than the kernel of its first user";
@@ -309,7 +311,8 @@ Place Grouper::choosePlace(int32_t op, const Readers &readers,
       std::ranges::all_of(readers.groups, [&](int32_t group) { return fits(op, group); });
   bool isOne = readers.groups.size() == 1;
   if (!fitsAll)
-    why = "the kernel of its users runs over other points or rows, or is long enough";
+    why = "the kernel of its users runs over other points or rows, is long enough, or "
+          "changes its operand in place";
   if (!readers.others && fitsAll && (isOne || mayRepeat(op, readers))) {
     double steps = 0;
     for (int32_t group : readers.groups)

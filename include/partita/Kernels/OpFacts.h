@@ -33,8 +33,8 @@ struct OpFacts {
   /// Row: whether the result has one element per row, and if so whether the reduced dims
   /// stay as dims of size 1.
   bool reducesRow = false, keepsDims = true;
-  /// Row: whether the result is operand 0 with some elements changed, so that where both
-  /// lie in one place the others are not touched.
+  /// Row: whether the result is operand 0 with some elements changed. Its kernel is its
+  /// own: it changes them where operand 0 lies, or a copy of it, and touches no others.
   bool mayChangeInPlace = false;
   /// Operands from this one on are read at places that the op computes.
   uint32_t firstByPlace = std::numeric_limits<uint32_t>::max();

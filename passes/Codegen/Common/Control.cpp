@@ -240,22 +240,11 @@ struct MoveModel : TaskOpInterface::ExternalModel<MoveModel, MoveOp> {
   }
 };
 
-/// A tensor that the op may write, with the contents of `value`.
-Tensor ownCopy(Operation *op, Value value, TaskFormer &former) {
-  bool inPlace = former.mayOverwrite(value, op);
-  Tensor tensor = former.denseOf(value);
-  if (!inPlace)
-    tensor = former.copied(tensor, codegen::dtypeOf(value), sourceName(op));
-  tensor.view = View::dense(shapeOf(value));
-  former.setTensor(op->getResult(0), tensor);
-  return tensor;
-}
-
 struct UpdateModel : TaskOpInterface::ExternalModel<UpdateModel, UpdateOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto update = cast<UpdateOp>(op);
     Tensor rows = former.denseOf(update.getRows());
-    Tensor target = ownCopy(op, update.getTarget(), former);
+    Tensor target = former.ownCopy(op, update.getTarget());
     Shape shape = shapeOf(update.getTarget());
     auto dim = static_cast<size_t>(update.getDim());
     task::Update p;
@@ -277,7 +266,7 @@ struct UpdateModel : TaskOpInterface::ExternalModel<UpdateModel, UpdateOp> {
 struct KeepModel : TaskOpInterface::ExternalModel<KeepModel, KeepOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto keep = cast<KeepOp>(op);
-    Tensor target = ownCopy(op, keep.getInput(), former);
+    Tensor target = former.ownCopy(op, keep.getInput());
     Shape shape = shapeOf(keep.getInput());
     auto dim = static_cast<size_t>(keep.getDim());
     task::Mask p;

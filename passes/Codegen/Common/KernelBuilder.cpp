@@ -250,6 +250,13 @@ KernelSpec KernelBuilder::makeSpec() const {
       operand.strides.push_back(atom.strides[i]);
     (access.isOutput ? spec.outputs : spec.operands).push_back(std::move(operand));
   }
+  // What is changed where it lies is written where it is read.
+  for (size_t i = 0; i < spec.operands.size(); ++i)
+    for (size_t o = 0; o < spec.outputs.size(); ++o)
+      if (!accesses[i].isIndexed && spec.operands[i].offset == spec.outputs[o].offset &&
+          spec.operands[i].strides == spec.outputs[o].strides &&
+          accesses[i].tensor.storage == accesses[spec.operands.size() + o].tensor.storage)
+        spec.operands[i].output = static_cast<int>(o);
   const TargetModel &target = *former.program.target;
   if (attention)
     target.divideAttention(spec, former.program.team.threads);

@@ -302,9 +302,13 @@ void TaskFormer::copy(const Tensor &from, const Tensor &to, DType type,
   builder.finish(source);
 }
 
+static HostTensor contentsOf(Value constant) {
+  return graph::toHostTensor(
+      cast<DenseElementsAttr>(constant.getDefiningOp<graph::ConstantOp>().getValue()));
+}
+
 Tensor TaskFormer::materializeConstant(Value value) {
-  return filled(value, graph::toHostTensor(cast<DenseElementsAttr>(
-                           value.getDefiningOp<graph::ConstantOp>().getValue())));
+  return filled(value, contentsOf(value));
 }
 
 LogicalResult TaskFormer::reduceNothing(Operation *op) {
@@ -451,6 +455,25 @@ static bool hasWholeDims(const View &view) {
   return llvm::all_of(view.dims, [](const Parts &parts) { return parts.size() <= 1; });
 }
 
+Tensor TaskFormer::ownCopy(Operation *op, Value value) {
+  bool inPlace = mayOverwrite(value, op);
+  Tensor tensor = denseOf(value);
+  if (!inPlace)
+    tensor = copied(tensor, dtypeOf(value), sourceName(op));
+  tensor.view = View::dense(shapeOf(value));
+  setTensor(op->getResult(0), tensor);
+  return tensor;
+}
+
+void TaskFormer::formInPlace(Operation *op, KernelBuilder &builder) {
+  Value data = op->getOperand(0), result = op->getResult(0);
+  Tensor tensor = uniformOf(data) ? filled(result, contentsOf(data)) : ownCopy(op, data);
+  setTensor(result, tensor);
+  builder.setNode(data, builder.load(tensor, dtypeOf(data)));
+  builder.addOutput(builder.nodeOf(result), tensor, tensor.view, dtypeOf(result), false);
+  builder.finish(sourceName(op));
+}
+
 LogicalResult TaskFormer::formKernel(Operation *op) {
   const int32_t number = fusion.groupAt(op);
   const kernels::Group &group = fusion.group(number);
@@ -466,15 +489,20 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
   }
   if (elementCount(group.domain) == 0)
     return reduceNothing(op);
+  kernels::OpFacts facts = kernelFactsOf(op);
   KernelBuilder builder(*this, group.domain, group.rowDims);
   builder.setGroup(number);
+  // What comes in is a state or a sum, in whose place the result is made (InPlace.cpp).
+  if (facts.mayChangeInPlace && !isa<BlockArgument>(op->getOperand(0))) {
+    formInPlace(op, builder);
+    return success();
+  }
   size_t ofRoot = results.size();
   for (int32_t kept : group.kept)
     results.push_back(fusion.value(kept));
   SmallVector<int> nodes;
   for (Value result : results)
     nodes.push_back(builder.nodeOf(result));
-  kernels::OpFacts facts = kernelFactsOf(op);
   for (auto [i, result, node] : llvm::enumerate(results, nodes)) {
     auto place = placeToAppend(result);
     // The parts of two outputs' dims need not divide one another.

@@ -57,6 +57,8 @@ struct BufferSlot {
   int storage = -1;
 };
 
+class KernelBuilder;
+
 class TaskFormer {
 public:
   TaskFormer(mlir::func::FuncOp function, Program &program, FormerState &state)
@@ -121,6 +123,9 @@ public:
   Tensor denseOf(mlir::Value value);
   /// A dense copy of any tensor.
   Tensor copied(const Tensor &tensor, DType type, const std::string &source);
+  /// A tensor that the op may write, with the contents of its operand `value`: that of
+  /// its first result.
+  Tensor ownCopy(mlir::Operation *op, mlir::Value value);
   /// A task that copies `from` to `to`, of equal shape.
   void copy(const Tensor &from, const Tensor &to, DType type, const std::string &source);
 
@@ -197,6 +202,8 @@ private:
   void formResult(mlir::Value value, BufferSlot &buffer, bool isRead);
   /// The kernel whose root is `op`.
   llvm::LogicalResult formKernel(mlir::Operation *op);
+  /// The kernel of an op that changes elements of operand 0 where they lie.
+  void formInPlace(mlir::Operation *op, KernelBuilder &builder);
   /// The kernel of an attention (FormAttention.cpp).
   llvm::LogicalResult formAttention(const Attention &attention);
   /// Says which attentions are no kernel, and which kernels are apart from their users'.
