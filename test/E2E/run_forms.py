@@ -357,6 +357,13 @@ def lookups():
         yield form(f"top_quarter_{largest}", 17, "TopK",
                    RANDOM.integers(-99, 99, (3, 1000)), (ints([250]),), outputs=2,
                    largest=largest)
+        # Few of rows that are filled up: behind all, before some, with a NaN, with one element.
+        tails = [np.concatenate([np.round(real(60 - k) * 4), np.full(k, value)])
+                 for k, value in ((30, -np.inf), (30, np.inf), (20, 0), (59, 1), (60, 2))]
+        many = np.stack(tails * 14 + [np.where(real(60) > 1.5, np.nan, real(60))] * 2)
+        for count in (3, 15, 60):
+            yield form(f"top_filled_{largest}_{count}", 20, "TopK", many.astype(np.float32),
+                       (ints([count]),), outputs=2, largest=largest, expected=REFERENCE)
     for more in ({}, {"reverse": 1}, {"exclusive": 1}, {"exclusive": 1, "reverse": 1}):
         name = "_".join(["running", *more])
         yield form(name, 17, "CumSum", real(2, 1009), (ints(1),), **more)

@@ -7,6 +7,8 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
+#include <array>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
@@ -111,22 +113,53 @@ public:
   /// Tells whether entry `a` comes before `c` for other reasons than their places.
   using Order = llvm::function_ref<Value(Value a, Value c)>;
 
-  /// `extent` entries in row 1, at most as many as the row has elements.
-  MergeSort(Passes &p, Value count, Value extent, Order isBefore)
-      : p(p), count(count), extent(extent), isBefore(isBefore) {}
+  /// `extent` entries in row 1, at most `most`.
+  MergeSort(Passes &p, Value count, Value extent, int64_t most, Order isBefore)
+      : p(p), count(count), extent(extent), most(most), isBefore(isBefore) {}
 
   /// The row in which they lie then.
   int64_t run() {
     KernelEmitter &e = p.e;
-    for (width = 1; width < e.rowElements(); width *= 2, slot = 3 - slot)
+    for (width = 1; width < most; width *= 2, slot = 3 - slot)
       e.forEach(e.integer(0), extent, e.integer(2 * width),
                 [&](Value begin) { merge(begin); });
     return slot;
   }
 
+  /// The same by one thread, and back into row 1. What fills a row up, as many equal
+  /// entries behind which none comes, is left there.
+  void runInPlace() {
+    KernelEmitter &e = p.e;
+    Value fill = entryAt(extent); // the last entry
+    Value begin = behindLast([&](Value entry) { return isBefore(entry, fill); });
+    Value later = behindLast([&](Value entry) { return isBefore(fill, entry); });
+    Value isFill = compare(e, arith::CmpIPredicate::eq, later, e.integer(0));
+    Value many = arith::SelectOp::create(p.b, p.at, isFill, begin, extent);
+    if (MergeSort(p, count, many, most, isBefore).run() == 1)
+      return;
+    forRange(e, e.integer(0), least(count, many), e.integer(1), [&](Value i) {
+      e.storeRowAt(p.number, 1, i, e.loadRowAt(p.number, 2, i, i.getType()));
+    });
+  }
+
 private:
   Value add(Value a, Value c) { return arith::AddIOp::create(p.b, p.at, a, c); }
   Value least(Value a, Value c) { return arith::MinSIOp::create(p.b, p.at, a, c); }
+
+  /// The place behind the last entry of which `isOne` holds; 0: none.
+  Value behindLast(llvm::function_ref<Value(Value entry)> isOne) {
+    KernelEmitter &e = p.e;
+    auto loop = scf::ForOp::create(p.b, p.at, e.integer(0), extent, e.integer(1),
+                                   ValueRange{e.integer(0)});
+    OpBuilder::InsertionGuard guard(p.b);
+    p.b.setInsertionPointToStart(loop.getBody());
+    Value i = loop.getInductionVar();
+    scf::YieldOp::create(p.b, p.at,
+                         ValueRange{arith::SelectOp::create(
+                             p.b, p.at, isOne(entryAt(i)), add(i, e.integer(1)),
+                             loop.getRegionIterArgs()[0])});
+    return loop.getResult(0);
+  }
 
   /// Two runs of a pass, from row `slot` into the other.
   void merge(Value begin) {
@@ -163,12 +196,78 @@ private:
 
   Passes &p;
   Value count, extent;
+  int64_t most;
   Order isBefore;
   int64_t slot = 1, width = 1;
 };
 
+/// The first entries of many, by one thread: an entry that does not come before the last
+/// of the best so far is passed over. The others wait behind those in row 1, until there
+/// are as many again, which leaves the best of both in their order.
+class Selection {
+public:
+  Selection(Passes &p, int64_t count, MergeSort::Order isBefore)
+      : p(p), count(count), isBefore(isBefore) {}
+
+  /// The first `count` of places 0, 1, … of the row, in their order, in row 1 of scratch.
+  void run() {
+    KernelEmitter &e = p.e;
+    Value none = e.integer(-1);
+    auto loop = scf::ForOp::create(p.b, p.at, e.integer(0), e.integer(e.rowElements()),
+                                   e.integer(1), ValueRange{e.integer(0), none});
+    {
+      OpBuilder::InsertionGuard guard(p.b);
+      p.b.setInsertionPointToStart(loop.getBody());
+      Value place = loop.getInductionVar(), found = loop.getRegionIterArgs()[0],
+            last = loop.getRegionIterArgs()[1];
+      Value isFirst = compare(e, arith::CmpIPredicate::slt, last, e.integer(0));
+      // Without a last one there is a place to compare with all the same.
+      Value other = arith::SelectOp::create(p.b, p.at, isFirst, place, last);
+      Value isBest = arith::OrIOp::create(p.b, p.at, isFirst, isBefore(place, other));
+      scf::YieldOp::create(p.b, p.at, whereIf(isBest, {found, last}, [&] {
+                             return taken(place, found, last);
+                           }));
+    }
+    MergeSort(p, e.integer(count), loop.getResult(0), 2 * count, isBefore).runInPlace();
+  }
+
+private:
+  using Carried = std::array<Value, 2>;
+
+  /// What `body` gives on where `condition` holds; else what is carried.
+  SmallVector<Value> whereIf(Value condition, Carried carried,
+                             llvm::function_ref<Carried()> body) {
+    auto branch = scf::IfOp::create(
+        p.b, p.at, condition,
+        [&](OpBuilder &, Location) { scf::YieldOp::create(p.b, p.at, body()); },
+        [&](OpBuilder &, Location) { scf::YieldOp::create(p.b, p.at, carried); });
+    return SmallVector<Value>(branch.getResults());
+  }
+
+  /// Puts the place behind what was found; where that is full, sorts it.
+  Carried taken(Value place, Value found, Value last) {
+    KernelEmitter &e = p.e;
+    e.storeRowAt(p.number, 1, found, place);
+    Value more = arith::AddIOp::create(p.b, p.at, found, e.integer(1));
+    Value isFull = compare(e, arith::CmpIPredicate::eq, more, e.integer(2 * count));
+    SmallVector<Value> next = whereIf(isFull, {more, last}, [&]() -> Carried {
+      MergeSort(p, e.integer(count), more, 2 * count, isBefore).runInPlace();
+      return {e.integer(count),
+              e.loadRowAt(p.number, 1, e.integer(count - 1), place.getType())};
+    });
+    return {next[0], next[1]};
+  }
+
+  Passes &p;
+  int64_t count;
+  MergeSort::Order isBefore;
+};
+
 /// Scratch: the keys, then two rows of their places for the sort.
 struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
+  /// The least entries for each that is wanted with which a selection pays.
+  static constexpr int64_t fewShare = 4;
+
   int64_t numScratchRows(Operation *) const { return 3; }
 
   void emitRow(Operation *op, KernelEmitter &e, int number) const {
@@ -190,8 +289,15 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
       Value y = e.loadRowAt(number, 0, c, keyType);
       return sort.getDescending() ? isBelow(p, y, x, key) : isBelow(p, x, y, key);
     };
-    int64_t slot =
-        MergeSort(p, e.integer(count), e.integer(e.rowElements()), isBefore).run();
+    int64_t slot = 1;
+    MergeSort whole(p, e.integer(count), e.integer(e.rowElements()), e.rowElements(),
+                    isBefore);
+    if (e.isMine(e.integer(0)))
+      slot = whole.run();
+    else if (count > 0 && count <= e.rowElements() / fewShare)
+      Selection(p, count, isBefore).run();
+    else
+      whole.runInPlace();
     auto orZero = [=, &e](Value element) -> Value {
       Value isFirst =
           compare(e, arith::CmpIPredicate::ult, e.rowPosition(), e.integer(count));
@@ -315,7 +421,8 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
     Value emit() {
       Value candidates = collect();
       auto isBefore = [&](Value a, Value c) { return comesFirst(a, c); };
-      int64_t slot = MergeSort(p, candidates, candidates, isBefore).run();
+      int64_t slot =
+          MergeSort(p, candidates, candidates, e.rowElements(), isBefore).run();
       keptSlot = 3 - slot;
       auto one = [&] { e.storeRowAt(p.number, 0, e.integer(0), keep(candidates, slot)); };
       if (isMine) {
