@@ -8,6 +8,7 @@
 #include "partita/Base/Units.h"
 #include "partita/Comm/StepText.h"
 #include "partita/Comm/StepTimeline.h"
+#include "partita/Report/StepTrace.h"
 #include "passes/Pipelines/Compile.h"
 #include "passes/Shard/SearchPlan.h"
 
@@ -277,6 +278,18 @@ Expected<std::string> partita::reportText(const std::string &path,
   for (size_t s = 0; s < entry.stages.size(); ++s)
     text += "stage " + std::to_string(s) + ": " + stageText(entry.stages[s], inFull);
   return text;
+}
+
+Expected<std::string> partita::reportTrace(const std::string &path,
+                                           const std::string &name,
+                                           const std::string &trace) {
+  auto plan = planOf(path, name);
+  if (!plan)
+    return tl::unexpected(plan.error());
+  auto step = stepOf(plan->entry());
+  if (!step)
+    return makeError("--trace: '" + path + "' is no training step of several stages");
+  return report::stepTraceText(plan->entry(), *step, trace);
 }
 
 static void writeTensors(JsonWriter &out, const char *key,

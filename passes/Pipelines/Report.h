@@ -18,6 +18,11 @@ Expected<std::string> reportText(const std::string &path, const std::string &ent
 /// The same as a JSON document, in full.
 Expected<std::string> reportJson(const std::string &path, const std::string &entry);
 
+/// The trace of a run of a training step of several stages beside its schedule
+/// (StepTrace.h).
+Expected<std::string> reportTrace(const std::string &path, const std::string &entry,
+                                  const std::string &trace);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_REPORT_H

@@ -26,9 +26,19 @@ void partita::addReportCommand(CLI::App &app, int &status) {
   auto entry = std::make_shared<std::string>();
   command->add_option("--entry", *entry,
                       "Which entry point of the bundle (default: the first)");
-  command->callback([path, all, json, entry, &status] {
+  auto trace = std::make_shared<std::string>();
+  command
+      ->add_option(
+          "--trace", *trace,
+          "Of a training step of several stages: what `run --trace` wrote, beside "
+          "the schedule")
+      ->excludes("--json")
+      ->option_text("FILE.json");
+  command->callback([path, all, json, entry, trace, &status] {
     Expected<std::string> text =
         *json ? reportJson(*path, *entry) : reportText(*path, *entry, *all);
+    if (text && !trace->empty())
+      text = reportTrace(*path, *entry, *trace);
     if (text)
       std::printf("%s", text->c_str());
     status = text ? 0 : fail(text.error().message);
