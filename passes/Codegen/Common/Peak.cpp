@@ -34,8 +34,12 @@ public:
 
   MemoryKind of(size_t s) const {
     const Storage &storage = program.storages[s];
-    if (storage.input || storage.output || storage.shared)
+    if (storage.input || storage.output || (storage.shared && !trains()))
       return MemoryKind::Other;
+    // Between segments lie sums of gradients, and what the backward pass or another stage
+    // reads.
+    if (storage.shared)
+      return isSum[s] || isUpdated[s] ? MemoryKind::Gradients : MemoryKind::Activations;
     if (touched[s] == 1)
       return MemoryKind::Workspace;
     const Task &first = program.tasks[static_cast<size_t>(maker[s])];
