@@ -90,7 +90,8 @@ Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
   struct sigaction action{};
   action.sa_handler = onTerminate;
   ::sigaction(SIGTERM, &action, nullptr);
-  if (std::getenv(mpi::hostsVariable))
+  const bool isTold = std::getenv(mpi::hostsVariable) != nullptr;
+  if (isTold)
     page = tellHost(options, rank);
   auto ok =
       runRanks(options, TransportKind::Mpi, page ? page->progress() : nullptr, print);
@@ -100,9 +101,11 @@ Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
                        : isLost          ? ProcessLife::Lost
                        : ok->signal != 0 ? ProcessLife::Stopped
                                          : ProcessLife::Done);
+  if (isTold && ok && ok->signal != 0)
+    writeError(mpi::stoppedMarker, "");
   // Under the launcher the job has done what it was asked for.
   if (ok && !isLost)
-    return ownLife ? RunEnd() : *ok;
+    return ownLife || isTold ? RunEnd() : *ok;
   // An error that every rank has is printed once: the others give rank 0 a head start,
   // after which mpirun ends them.
   if (rank != 0)

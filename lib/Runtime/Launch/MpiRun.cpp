@@ -258,6 +258,7 @@ private:
   std::string text;        ///< what mpirun and the ranks wrote to standard error
   size_t marked = 0;       ///< bytes of it in which marks have been looked for
   int64_t ranksJoined = 0; ///< on any host, by their marks
+  bool hasStopped = false; ///< some rank on any host, by its mark
   std::string reason;
   bool isLost = false;  ///< by that reason
   bool leaving = false; ///< nothing is left to wait for but mpirun itself
@@ -377,6 +378,7 @@ void Supervisor::readMarks() {
        marked = end + 1) {
     std::string_view line(text.data() + marked, end - marked);
     ranksJoined += line.find(mpi::joinedMarker) != std::string_view::npos;
+    hasStopped |= line.find(mpi::stoppedMarker) != std::string_view::npos;
     for (std::string_view mark : {mpi::marker, mpi::lostMarker})
       if (size_t at = line.find(mark); at != std::string_view::npos)
         over(std::string(line.substr(at + mark.size())), mark == mpi::lostMarker);
@@ -526,15 +528,15 @@ Expected<RunEnd> Supervisor::result() {
 Expected<RunEnd> Supervisor::remoteResult() {
   int status = mpirunEnded && WIFEXITED(mpirunStatus) ? WEXITSTATUS(mpirunStatus) : -1;
   if (status == 0)
-    return RunEnd();
+    return hasStopped ? RunEnd{request.signal ? request.signal : SIGTERM} : RunEnd();
   if (auto end = endByMpirun(text, request.signal))
     return *end;
   if (!reason.empty())
     return isLost ? Expected<RunEnd>(RunEnd::lost(reason, request.signal))
                   : makeError(reason);
-  for (int signal : {SIGTERM, SIGINT})
-    if (status == signalStatus + signal)
-      return RunEnd{request.signal ? request.signal : signal};
+  // A rank that was told to end, as by the end of its pod.
+  if (status == signalStatus + SIGTERM)
+    return RunEnd::lost("a rank was ended by SIGTERM", request.signal);
   if (status < 0)
     return endedBy(WIFSIGNALED(mpirunStatus) ? WTERMSIG(mpirunStatus) : SIGKILL,
                    "mpirun ended unexpectedly", request.signal);

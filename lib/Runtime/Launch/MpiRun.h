@@ -15,6 +15,8 @@ inline constexpr std::string_view marker = "partita: ";
 inline constexpr std::string_view lostMarker = "partita, try again: ";
 /// Line of a rank that has joined the job, where a launcher on another host asks for it.
 inline constexpr std::string_view joinedMarker = "partita, a rank has joined";
+/// Line of a rank that has stopped by a signal, behind a step that is saved, likewise.
+inline constexpr std::string_view stoppedMarker = "partita, a rank has stopped";
 /// Environment: the file of the launcher's page.
 inline constexpr const char *pageVariable = "PARTITA_RUN_PAGE";
 /// Environment: ranks of a launcher that may be on another host.
