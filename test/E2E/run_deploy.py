@@ -74,7 +74,7 @@ class Work:
 
     def deploy(self, bundle, plan, words, place, out):
         options = ["--data", f"{place['data']}", "--steps", str(STEPS), "--seed", "7",
-                   "--checkpoint-dir", f"{place['shared']}/checkpoints", "--save-every", "10",
+                   "--checkpoint-dir", f"{place['shared']}/checkpoints", "--save-every", "5",
                    "--log", f"{place['shared']}/log.jsonl", "--timeout", "20"]
         self.run("deploy", bundle, *words, "--name", "train", "--ranks-per-host",
                  str(PLANS[plan][0]), "--restarts", "3", "-o", out, "--", *options)
@@ -121,7 +121,7 @@ def disturb(there, job, log):
         there.start(job.launcher)
         if "kill" not in disturbed:
             disturbed.add("kill")
-            wait_for("step 10", lambda: lines_of(log) >= 10, [job.launcher])
+            wait_for("step 20", lambda: lines_of(log) >= 20, [job.launcher])
             lost = job.workers[-1]
             there.kill(lost)
             there.wait(lost)
