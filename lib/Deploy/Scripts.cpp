@@ -102,7 +102,11 @@ std::string deploy::slurmText(const Deployment &run) {
   text += "hosts=$(mktemp)\n"
           "trap 'rm -f \"$hosts\"' EXIT\n"
           "scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed 's/$/ slots=" +
-          slots + "/' >\"$hosts\"\n" + watchedText(commandText(run));
+          slots +
+          "/' >\"$hosts\"\n"
+          "# A run that starts again does not wait for the cores of what it has lost.\n"
+          "export SLURM_OVERLAP=1\n" +
+          watchedText(commandText(run));
   if (run.checkpoints.empty())
     return text + "exit $status\n";
   return text + "# 75: a rank or host was lost, at most " + restarts +

@@ -61,6 +61,11 @@ sys.exit(int(text.split(b"\\0")[1] or b"0"))
 '''
 
 
+#: Of the Containerfile.
+SSH_CONFIG = ("Host *\\n  Port 2222\\n  StrictHostKeyChecking no\\n"
+              "  UserKnownHostsFile /dev/null\\n  BatchMode yes\\n  LogLevel ERROR\\n")
+
+
 def can_have_pods():
     """Whether this machine lets a process make such namespaces."""
     return subprocess.run(
@@ -91,10 +96,12 @@ class Pod:
 
 
 class Cluster:
-    """Pods by name. `folder` has what is theirs, `path` the commands of the image."""
+    """Pods by name. `folder` has what is theirs, `path` the commands of the image. With
+    `has_ssh` pods run this machine's sshd and ssh, as the user of the Containerfile."""
 
-    def __init__(self, folder, path, domain=""):
+    def __init__(self, folder, path, domain="", has_ssh=False):
         self.folder, self.path, self.domain = folder, path, domain
+        self.has_ssh = has_ssh
         self.names, self.running = [], []
         os.makedirs(folder, exist_ok=True)
         for name, text in (("sshd", SSHD), ("ssh-agent", SSH)):
@@ -135,17 +142,27 @@ class Cluster:
         lines += [f"printf '%s' '127.0.0.1 localhost\n{hosts}' > {root}/etc/hosts",
                   # Names that are not there are refused at once.
                   f"rm -f {root}/etc/resolv.conf",
-                  f"echo nameserver 127.0.0.1 > {root}/etc/resolv.conf",
-                  f"cd {root}; pivot_root . old; umount -l /old; cd /",
+                  f"echo nameserver 127.0.0.1 > {root}/etc/resolv.conf"]
+        if self.has_ssh:
+            lines += [f"sed -i /:1000:/d {root}/etc/passwd",
+                      f"echo partita:x:1000:1000::/home/partita:/bin/sh >> {root}/etc/passwd",
+                      f"mkdir -p {root}/etc/ssh/ssh_config.d {root}/home/partita",
+                      f"printf '{SSH_CONFIG}' > {root}/etc/ssh/ssh_config.d/partita.conf",
+                      f"chown 1000:1000 {root}/home/partita"]
+        lines += [f"cd {root}; pivot_root . old; umount -l /old; cd /",
                   "read go; ip link set lo up; ip link set eth0 up",
                   f"ip addr add {self.address(pod.name)}/16 dev eth0"]
-        env = {"PATH": f"{self.path}:/usr/sbin:/usr/bin:/sbin:/bin", "SSHD": "/image/sshd",
-               "OMPI_MCA_mpi_yield_when_idle": "1", **pod.env,
-               "OMPI_MCA_plm_rsh_agent": "/image/ssh-agent"}
+        env = {"PATH": f"{self.path}:/usr/sbin:/usr/bin:/sbin:/bin",
+               "OMPI_MCA_mpi_yield_when_idle": "1", **pod.env}
+        if not self.has_ssh:
+            env |= {"SSHD": "/image/sshd", "OMPI_MCA_plm_rsh_agent": "/image/ssh-agent"}
         for name in ("PARTITA_TARGET_CPU", "ONEDNN_MAX_CPU_ISA", "HOME"):
             if name in os.environ:
                 env[name] = os.environ[name]
-        lines.append("exec env -i \"$@\"")
+        if self.has_ssh:
+            env["HOME"] = "/home/partita"
+        as_user = "setpriv --reuid 1000 --regid 1000 --clear-groups " if self.has_ssh else ""
+        lines.append(f'exec {as_user}env -i "$@"')
         return "\n".join(lines), [f"{name}={value}" for name, value in env.items()]
 
     def start(self, pod):
@@ -262,6 +279,19 @@ OPEN_MPI = [{"name": "OMPI_MCA_orte_keep_fqdn_hostnames", "value": "true"},
             {"name": "OMPI_MCA_plm_rsh_args", "value": "-o ConnectionAttempts=10"}]
 
 
+def keys_of(folder):
+    """A Secret with keys of ssh, readable by the group of pods, and not their user's."""
+    path = f"{folder}/keys"
+    if not os.path.exists(path):
+        os.makedirs(path)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{path}/id_rsa"],
+                       check=True)
+        os.chmod(f"{path}/id_rsa", 0o640)
+        os.chown(f"{path}/id_rsa", 0, 1000)
+        os.link(f"{path}/id_rsa.pub", f"{path}/authorized_keys")
+    return path
+
+
 def folder_of(folder, name, files):
     path = f"{folder}/{name}"
     os.makedirs(path, exist_ok=True)
@@ -293,7 +323,7 @@ class MpiJob(Expansion):
         workers = [f"{name}-worker-{k}" for k in range(replicas["Worker"]["replicas"])]
         hosts = folder_of(folder, "hosts", {"hostfile": "".join(
             f"{worker}{self.domain} slots={spec['slotsPerWorker']}\n" for worker in workers)})
-        keys = (folder_of(folder, "keys", {"id_rsa": ""}), spec["sshAuthMountPath"], True)
+        keys = (keys_of(folder), spec["sshAuthMountPath"], True)
         self.workers = [pod_of(worker, replicas["Worker"]["template"], volumes, folder,
                                extra=[keys]) for worker in workers]
         self.launcher = pod_of(f"{name}-launcher", replicas["Launcher"]["template"], volumes,
@@ -323,7 +353,7 @@ class JobSet(Expansion):
             if document["kind"] == "ConfigMap":
                 self.volumes[document["metadata"]["name"]] = folder_of(
                     self.folder, "hosts", document["data"])
-        self.volumes.setdefault("keys", folder_of(self.folder, "keys", {"id_rsa": ""}))
+        self.volumes.setdefault("keys", keys_of(self.folder))
         self.domain = f".{name}"
         jobs = {it["name"]: it["template"]["spec"] for it in spec["replicatedJobs"]}
         self.workers = [
@@ -375,7 +405,7 @@ class TrainJob(JobSet):
             f"{name}-node-0-{k}.{name} slots={mpi['numProcPerNode']}\n"
             for k in range(nodes["completions"]))})
         self.make(made, "node", OPEN_MPI, [(hosts, "/etc/mpi", False)],
-                  [(folder_of(folder, "keys", {"id_rsa": ""}), mpi["sshAuthMountPath"], False)])
+                  [(keys_of(folder), mpi["sshAuthMountPath"], False)])
 
 
 KINDS = {"mpijob": MpiJob, "jobset": JobSet, "trainjob": TrainJob}

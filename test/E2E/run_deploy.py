@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`partita deploy`: manifests that clusters take, and pods that train on when one is lost.
 
-usage: run_deploy.py PARTITA
+usage: run_deploy.py PARTITA [--only TEXT] [--ssh]
 
 Two small models under six plans each, for each kind of cluster: what is written is checked as the
 API servers would, and becomes pods of namespaces (cluster.py), whose very commands train. A pod of
@@ -164,7 +164,10 @@ def check_kubernetes(work, model, plan, kind, folder, runs):
         return
     volumes = {"models": work.folder, "shared": shared, "data": data}
     job = cluster.KINDS[kind](documents, volumes, folder)
-    there = cluster.Cluster(f"{folder}/pods", os.path.dirname(work.partita), job.domain)
+    there = cluster.Cluster(f"{folder}/pods", os.path.dirname(work.partita), job.domain,
+                            work.has_ssh)
+    if work.has_ssh:
+        os.chown(shared, 1000, 1000)
     for pod in (*job.workers, job.launcher):
         there.address(pod.name)
     log = f"{shared}/log.jsonl"
@@ -261,6 +264,8 @@ def check_script(work, model, plan, kind, folder, runs):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("partita")
+    parser.add_argument("--ssh", action="store_true",
+                        help="with this machine's sshd and ssh, as the user of the image")
     parser.add_argument("--only", default="", help="cases that have this text")
     arguments = parser.parse_args()
     pods = os.environ.get("PARTITA_TEST_CLUSTER") == "1" or cluster.can_have_pods()
@@ -273,6 +278,8 @@ def main():
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         work = Work(os.path.abspath(arguments.partita), folder)
+        work.has_ssh = arguments.ssh
+        os.chmod(folder, 0o755)
         cases = tier.sample("deploy", [(model, plan) for plan in PLANS for model in MODELS],
                             kind=lambda case: case[0])
         # The quick tier deals the kinds to its plans.

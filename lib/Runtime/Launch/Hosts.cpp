@@ -75,7 +75,7 @@ static std::string firstWords(const std::string &text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line) && !line.starts_with("---");)
     if (!line.empty() && line[0] != '[' && !line.starts_with("partita"))
-      return line;
+      return line.substr(0, line.find('\r'));
   return "the daemon there ended";
 }
 

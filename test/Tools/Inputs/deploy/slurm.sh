@@ -11,6 +11,8 @@
 hosts=$(mktemp)
 trap 'rm -f "$hosts"' EXIT
 scontrol show hostnames "$SLURM_JOB_NODELIST" | sed 's/$/ slots=2/' >"$hosts"
+# A run that starts again does not wait for the cores of what it has lost.
+export SLURM_OVERLAP=1
 trap 'kill -TERM "$run"' TERM INT
 partita run /home/me/step --data /home/me/train.npz --steps 1000 --checkpoint-dir /home/me/checkpoints --save-every 10min --grace 60 --resume --restarts 5 --hostfile "$hosts" &
 run=$!
