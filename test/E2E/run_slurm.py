@@ -136,6 +136,7 @@ def check(work, slurm, folder):
 
 def main():
     cluster.enter_network()
+    run_deploy.STEPS = 3000  # so that it is met after each restart
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         partita = os.path.abspath(sys.argv[1])
         work = run_deploy.Work(partita, folder)

@@ -6,6 +6,7 @@
 #include "partita/Base/Files/File.h"
 
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <set>
 #include <sstream>
@@ -102,7 +103,10 @@ std::optional<Expected<RunEnd>> runtime::endByMpirun(std::string_view text, int 
   host = behind(text, "mpirun noticed that process rank", "on node ", " ");
   if (!host.empty())
     place += " on '" + std::string(host) + "'";
-  return endedBy(std::atoi(std::string(signal).c_str()),
-                 place + ": the process was killed by signal " + std::string(signal),
-                 asked);
+  const int number = std::atoi(std::string(signal).c_str());
+  std::string why = place + ": the process was killed by signal " + std::string(signal);
+  // The other end of a rank's pipe is the daemon of its host.
+  if (number == SIGPIPE)
+    return RunEnd::lost(why, asked);
+  return endedBy(number, why, asked);
 }
