@@ -35,11 +35,12 @@ Expected<int64_t> deploy::ranksPerHost(const PlanEntry &entry, int64_t ranks,
 //===----------------------------------------------------------------------===//
 
 static constexpr int64_t mebibyte = int64_t(1) << 20;
-/// Of a rank: its code and stacks, and MPI's. Measured: docs/runtime.md#memory.
+/// Memory of a rank beside the plan's: its code and stacks, and MPI's. Measured:
+/// docs/runtime.md#memory.
 static constexpr int64_t runtimeBytes = 128 * mebibyte;
-/// Of a host: the daemons of MPI and ssh, and what MPI shares between ranks.
+/// Memory of a host: the daemons of MPI and ssh, and what MPI shares between ranks.
 static constexpr int64_t hostBytes = 192 * mebibyte;
-/// Of everything: pages of data that are mapped, what allocators keep.
+/// Share of everything: pages of data that are mapped, what allocators keep.
 static constexpr double margin = 0.1;
 
 Expected<int64_t> deploy::memoryOfHost(const Plan &plan, int64_t ranks, int64_t slots,

@@ -123,8 +123,8 @@ static Json launcherPod(const Deployment &run, const Volumes &volumes,
 // MPIJob
 //===----------------------------------------------------------------------===//
 
-/// Its launcher's Job has no policy by exit statuses: a script remembers errors, beside
-/// the checkpoints and by the Job's uid.
+/// Launcher of an MPIJob, whose Job has no policy by exit statuses: a script remembers
+/// errors, beside the checkpoints and by the Job's uid.
 static Json mpiLauncher(const Deployment &run) {
   if (run.checkpoints.empty())
     return launcherPod(run, claimsOf(run), "launcher", commandOf(run));
@@ -161,8 +161,8 @@ std::string deploy::mpiJobText(const Deployment &run) {
 // JobSet, and TrainJob, which is made into one
 //===----------------------------------------------------------------------===//
 
-/// By exit statuses: an error ends the Job at once, a run that has stopped or whose node
-/// goes is started again, and a loss is counted by whoever owns the Job.
+/// Policy by exit statuses: an error ends the Job at once, a run that has stopped or
+/// whose node goes is started again, and a loss is counted by whoever owns the Job.
 static Json failurePolicy(const char *container) {
   auto exits = [&](const char *action, std::vector<int> values) {
     return Json{{"action", action},
@@ -264,7 +264,7 @@ std::string deploy::jobSetText(const Deployment &run) {
 
 std::string deploy::trainJobText(const Deployment &run) {
   const std::string runtime = run.name + "-runtime";
-  // Its controller finds containers by the name "node".
+  // The trainer finds containers by the name "node".
   Json workers = workerJob(run, workerPod(run, claimsOf(run), "node"));
   Json pod = launcherPod(run, claimsOf(run), "node", commandOf(run));
   Json launcher = {

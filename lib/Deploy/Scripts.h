@@ -18,9 +18,9 @@ std::string shellText(const std::vector<std::string> &words);
 /// passed on; leaves its exit status in $status.
 std::string watchedText(const std::string &command);
 
-/// What a pod does in which ranks are started over ssh, at this port.
+/// Script of a pod in which ranks are started over ssh, at this port.
 std::string workerText(int port);
-/// What the pod does that starts the ranks, by the words behind the script, where the
+/// Script of the pod that starts the ranks, by the words behind the script, where the
 /// cluster would start it again after an error too: `$ENDED` is a file that remembers
 /// one.
 std::string launcherText();

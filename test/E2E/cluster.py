@@ -61,7 +61,7 @@ sys.exit(int(text.split(b"\\0")[1] or b"0"))
 '''
 
 
-#: Of the Containerfile.
+#: Configuration of ssh in the Containerfile.
 SSH_CONFIG = ("Host *\\n  Port 2222\\n  StrictHostKeyChecking no\\n"
               "  UserKnownHostsFile /dev/null\\n  BatchMode yes\\n  LogLevel ERROR\\n")
 

@@ -127,7 +127,7 @@ readHosts(const Options &options, const Deployment &made) {
   return hosts;
 }
 
-/// Where ranks go, and what they need there.
+/// Finds where ranks go, and what they need there.
 static Expected<void> place(const Options &options, const Bundle &bundle,
                             const Plan &plan, Deployment &made) {
   made.ranks = bundle.numRanks();
@@ -208,7 +208,7 @@ static Expected<std::string> textOf(const Options &options, const Deployment &ma
   });
 }
 
-/// What is wrong with the options of deploy itself; empty: nothing.
+/// Sentence about wrong options of deploy itself; empty: none is wrong.
 static std::string refusalOf(Options &options) {
   int kinds = !options.kind.empty() + options.slurm + !options.hosts.empty();
   if (kinds != 1)

@@ -39,7 +39,7 @@ struct Deployment {
   double grace = 25;       ///< seconds from a signal to the end of a run
   int64_t restarts = 0;    ///< after losses
 
-  // Of Kubernetes:
+  // Kubernetes alone:
   std::string image;
   std::string keys; ///< name of the Secret with the keys of ssh, where one is needed
   std::vector<Volume> volumes;

@@ -60,7 +60,7 @@ Expected<void> runtime::checkHostfile(const std::string &path, int64_t ranks) {
   return {};
 }
 
-/// What stands between `begin` and the first of `ends` behind `phrase`; empty: nothing.
+/// Text between `begin` and the first of `ends` behind `phrase`; empty: nothing.
 static std::string_view behind(std::string_view text, std::string_view phrase,
                                std::string_view begin, std::string_view ends) {
   size_t at = text.find(phrase);

@@ -300,8 +300,8 @@ void Supervisor::becomeMpirun(int target, pid_t parent) {
   ::_exit(127);
 }
 
-/// What is on this host is of no use to ranks on others, to which mpirun passes all of
-/// its own variables on.
+/// Sets variables of mpirun. What is on this host is of no use to ranks on others, to
+/// which mpirun passes all of its own variables on.
 void Supervisor::setEnvironment() {
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
