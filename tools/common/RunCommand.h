@@ -215,6 +215,12 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                   "How ranks talk: local (threads), mpi, or auto (mpi under mpirun)")
       ->capture_default_str();
   command
+      .add_option(
+          "--hostfile", options.hostfile,
+          "Ranks on several hosts, over MPI: lines NAME slots=N, onto which ranks "
+          "go in order (docs/deploy.md)")
+      ->check(CLI::ExistingFile);
+  command
       .add_option("--input", options.inputs,
                   "NAME=FILE: an input from FILE.npy, FILE.npz:NAME, "
                   "FILE.safetensors:NAME or FILE.pb (repeatable)")

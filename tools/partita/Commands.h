@@ -15,6 +15,7 @@ void refuseBlankMesh(CLI::App &command);
 void addCalibrateCommand(CLI::App &app, int &status);
 void addCompileCommand(CLI::App &app, int &status);
 void addConvertCommand(CLI::App &app, int &status);
+void addDeployCommand(CLI::App &app, int &status);
 void addPlanCommand(CLI::App &app, int &status);
 void addInspectCommand(CLI::App &app, int &status);
 void addRunCommand(CLI::App &app, int &status);

@@ -52,6 +52,7 @@ int main(int argc, char **argv) {
   partita::addCompletionCommand(app, status);
   partita::addRunCommand(app, status);
   partita::addConvertCommand(app, status);
+  partita::addDeployCommand(app, status);
   auto commands = app.get_subcommands({});
   for (CLI::App *command : commands)
     refuseEmptyWords(*command);

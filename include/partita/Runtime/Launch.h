@@ -63,9 +63,12 @@ struct DataOptions {
 
 struct RunOptions {
   std::string bundle;
-  std::string entry;               ///< empty: the one that takes the inputs
-  bool pad = false;                ///< shorter inputs are filled with zeros, see Fit.h
-  std::string transport = "auto";  ///< "local", "mpi"; "auto": mpi if started by mpirun
+  std::string entry;              ///< empty: the one that takes the inputs
+  bool pad = false;               ///< shorter inputs are filled with zeros, see Fit.h
+  std::string transport = "auto"; ///< "local", "mpi"; "auto": mpi if started by mpirun
+  /// Of mpirun, lines "NAME slots=N": ranks go onto slots in order. Empty: all ranks are
+  /// on this host.
+  std::string hostfile;
   std::vector<std::string> inputs; ///< "NAME=FILE.npy" or "NAME=FILE.pb"
   std::string inputsDir;           ///< input_K.pb, in the order of the inputs
   std::string outputsDir;          ///< output_K.pb; made if it does not exist

@@ -5,6 +5,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <memory>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -19,6 +21,12 @@ static void onTerminate(int) {
   if (ownLife)
     ownLife->end.store(ProcessLife::Terminated);
   ::_exit(143);
+}
+
+/// Writes a line to standard error, in one piece.
+static void writeError(std::string_view mark, const std::string &text) {
+  std::string line = std::string(mark) + text + "\n";
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
 /// The launcher's page, if there is one; from then on this process is seen to live.
@@ -36,6 +44,41 @@ static std::shared_ptr<Page> openPage(const RunOptions &options, int rank) {
   return startBeats(page, rank) ? page : nullptr;
 }
 
+namespace {
+struct Joining {
+  std::shared_ptr<Page> page;
+  int rank;
+};
+} // namespace
+
+static void *tellJoined(void *given) {
+  std::unique_ptr<Joining> mine(static_cast<Joining *>(given));
+  while (mine->page->progress()[mine->rank].state.load() == RankProgress::Joining)
+    ::usleep(20'000);
+  writeError(mpi::joinedMarker, "");
+  return nullptr;
+}
+
+/// A page that nobody else sees. Once the rank on it has joined the job, a launcher on
+/// another host is told. Null where that cannot be.
+static std::shared_ptr<Page> tellHost(const RunOptions &options, int rank) {
+  auto bundle = readBundle(options.bundle);
+  if (!bundle || rank >= bundle->numRanks())
+    return nullptr;
+  auto page = Page::anonymous(bundle->numRanks());
+  if (!page)
+    return nullptr;
+  auto joining = std::make_unique<Joining>(Joining{std::move(*page), rank});
+  std::shared_ptr<Page> shared = joining->page;
+  shared->progress()[rank].state.store(RankProgress::Joining);
+  pthread_t thread;
+  if (::pthread_create(&thread, nullptr, tellJoined, joining.get()) != 0)
+    return nullptr;
+  (void)joining.release();
+  ::pthread_detach(thread);
+  return shared;
+}
+
 Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
                                        const Print &print) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -47,6 +90,9 @@ Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
   struct sigaction action{};
   action.sa_handler = onTerminate;
   ::sigaction(SIGTERM, &action, nullptr);
+  const bool isTold = std::getenv(mpi::hostsVariable) != nullptr;
+  if (isTold)
+    page = tellHost(options, rank);
   auto ok =
       runRanks(options, TransportKind::Mpi, page ? page->progress() : nullptr, print);
   bool isLost = ok && ok->isLost;
@@ -55,16 +101,19 @@ Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
                        : isLost          ? ProcessLife::Lost
                        : ok->signal != 0 ? ProcessLife::Stopped
                                          : ProcessLife::Done);
+  if (isTold && ok && ok->signal != 0)
+    writeError(mpi::stoppedMarker, "");
   // Under the launcher the job has done what it was asked for.
   if (ok && !isLost)
-    return ownLife ? RunEnd() : *ok;
+    return ownLife || isTold ? RunEnd() : *ok;
   // An error that every rank has is printed once: the others give rank 0 a head start,
   // after which mpirun ends them.
   if (rank != 0)
     ::usleep(300'000);
-  std::string line =
-      std::string(mpi::marker) + (isLost ? ok->problem : ok.error().message) + "\n";
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
+  if (isLost)
+    writeError(mpi::lostMarker, ok->problem);
+  else
+    writeError(mpi::marker, ok.error().message);
   // Without leaving MPI in order, which would wait for the others.
   ::_exit(isLost ? againStatus : 1);
 }

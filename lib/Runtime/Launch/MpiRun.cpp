@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "MpiRun.h"
+#include "Hosts.h"
 #include "Page.h"
 #include "StopSignal.h"
 #include "partita/Runtime/Team.h"
@@ -36,9 +37,6 @@ static constexpr std::chrono::milliseconds grace{2000};
 static constexpr std::chrono::milliseconds shortGrace{300};
 /// What mpirun gets at least to start the ranks and let them meet.
 static constexpr double startSeconds = 60;
-
-/// How mpirun tells of a rank that died.
-static constexpr std::string_view signalPhrase = "exited on signal ";
 
 static void addCheckpointArguments(const CheckpointOptions &o,
                                    std::vector<std::string> &out) {
@@ -75,8 +73,13 @@ static void addDataArguments(const RunOptions &o, std::vector<std::string> &out)
 }
 
 static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ranks) {
-  std::vector<std::string> out = {"mpirun",          "-n",        std::to_string(ranks),
-                                  "--oversubscribe", "--bind-to", "none"};
+  std::vector<std::string> out = {"mpirun", "-n", std::to_string(ranks), "--bind-to",
+                                  "none"};
+  if (o.hostfile.empty())
+    out.push_back("--oversubscribe");
+  else // rank by rank onto the slots of the first host, then of the next
+    out.insert(out.end(),
+               {"--hostfile", o.hostfile, "--map-by", "slot", "-x", mpi::hostsVariable});
   out.insert(out.end(), o.self.begin(), o.self.end());
   out.insert(out.end(),
              {o.bundle, "--transport", "mpi", "--entry", o.entry, "--repeat",
@@ -201,15 +204,20 @@ private:
   Expected<void> catchSignals();
   Expected<void> startMpirun();
   [[noreturn]] void becomeMpirun(int errors, pid_t parent);
+  void setEnvironment();
   void look();
   void readErrors();
+  void readMarks();
   void readSignals();
   void watchRanks();
   void finish();
   bool stop(int signal);
   void askToStop();
   Expected<RunEnd> result();
+  Expected<RunEnd> remoteResult();
   int deadRank();
+  /// Ranks may be on other hosts, where nobody sees the page.
+  bool isRemote() const { return !options.hostfile.empty(); }
   /// The run is over, for this reason unless a better one is found in time.
   void over(const std::string &why = {}, bool lost = false) {
     endBy = std::min(endBy, Clock::now() + grace);
@@ -247,7 +255,10 @@ private:
   pid_t mpirun = -1;
   bool mpirunEnded = false;
   int mpirunStatus = 0;
-  std::string text; ///< what mpirun and the ranks wrote to standard error
+  std::string text;        ///< what mpirun and the ranks wrote to standard error
+  size_t marked = 0;       ///< bytes of it in which marks have been looked for
+  int64_t ranksJoined = 0; ///< on any host, by their marks
+  bool hasStopped = false; ///< some rank on any host, by its mark
   std::string reason;
   bool isLost = false;  ///< by that reason
   bool leaving = false; ///< nothing is left to wait for but mpirun itself
@@ -276,18 +287,7 @@ void Supervisor::becomeMpirun(int target, pid_t parent) {
     stopping->restore();
   ::setpgid(0, 0);
   ::dup2(target, STDERR_FILENO);
-  ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  ::setenv(mpi::pageVariable, file.path.c_str(), 1);
-  // Threads that wait for work must not take the cores of other ranks.
-  if (threadsOf(options, bundle) > threadsPerRank(bundle.numRanks()))
-    ::setenv("OMP_WAIT_POLICY", "passive", 0);
-  // mpirun keeps its own files in TMPDIR or /tmp, which may not be writable.
-  const char *own = std::getenv("TMPDIR");
-  if (::access(own ? own : "/tmp", W_OK | X_OK) != 0)
-    ::setenv("TMPDIR", file.folder.c_str(), 1);
-  // Unless the user chose another place.
-  ::setenv("OMPI_MCA_btl_vader_backing_directory", file.folder.c_str(), 0);
+  setEnvironment();
   std::vector<std::string> arguments = mpirunArguments(options, bundle.numRanks());
   std::vector<char *> argv;
   for (std::string &argument : arguments)
@@ -298,6 +298,33 @@ void Supervisor::becomeMpirun(int target, pid_t parent) {
       std::string(mpi::marker) + "cannot start mpirun: " + std::strerror(errno) + "\n";
   (void)!::write(STDERR_FILENO, line.data(), line.size());
   ::_exit(127);
+}
+
+/// Sets variables of mpirun. What is on this host is of no use to ranks on others, to
+/// which mpirun passes all of its own variables on.
+void Supervisor::setEnvironment() {
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  if (isRemote()) {
+    ::unsetenv(mpi::pageVariable);
+    ::setenv(mpi::hostsVariable, "1", 1);
+    // A host without a sign of life for 20 s is gone, in place of 8 minutes.
+    ::setenv("OMPI_MCA_oob_tcp_keepalive_time", "5", 0);
+    ::setenv("OMPI_MCA_oob_tcp_keepalive_intvl", "5", 0);
+    ::setenv("OMPI_MCA_oob_tcp_keepalive_probes", "3", 0);
+    return;
+  }
+  ::setenv(mpi::pageVariable, file.path.c_str(), 1);
+  ::unsetenv(mpi::hostsVariable);
+  // Threads that wait for work must not take the cores of other ranks.
+  if (threadsOf(options, bundle) > threadsPerRank(bundle.numRanks()))
+    ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  // mpirun keeps its own files in TMPDIR or /tmp, which may not be writable.
+  const char *own = std::getenv("TMPDIR");
+  if (::access(own ? own : "/tmp", W_OK | X_OK) != 0)
+    ::setenv("TMPDIR", file.folder.c_str(), 1);
+  // Unless the user chose another place.
+  ::setenv("OMPI_MCA_btl_vader_backing_directory", file.folder.c_str(), 0);
 }
 
 Expected<void> Supervisor::startMpirun() {
@@ -343,10 +370,18 @@ void Supervisor::readErrors() {
     }
     break;
   }
-  if (size_t at = text.find(mpi::marker); at != std::string::npos) {
-    at += mpi::marker.size();
-    if (size_t end = text.find('\n', at); end != std::string::npos)
-      over(text.substr(at, end - at));
+  readMarks();
+}
+
+void Supervisor::readMarks() {
+  for (size_t end; (end = text.find('\n', marked)) != std::string::npos;
+       marked = end + 1) {
+    std::string_view line(text.data() + marked, end - marked);
+    ranksJoined += line.find(mpi::joinedMarker) != std::string_view::npos;
+    hasStopped |= line.find(mpi::stoppedMarker) != std::string_view::npos;
+    for (std::string_view mark : {mpi::marker, mpi::lostMarker})
+      if (size_t at = line.find(mark); at != std::string_view::npos)
+        over(std::string(line.substr(at + mark.size())), mark == mpi::lostMarker);
   }
 }
 
@@ -377,6 +412,9 @@ bool Supervisor::stop(int signal) {
 void Supervisor::askToStop() {
   if (request.signal == 0 || isAsked)
     return;
+  // The signal is passed on to all ranks; one that has not begun would die of it.
+  if (isRemote() && ranksJoined == bundle.numRanks())
+    isAsked = ::kill(mpirun, SIGUSR1) == 0;
   if (pid_t pid = page().process(0).pid.load(); pid != 0)
     isAsked = ::kill(pid, SIGUSR1) == 0;
 }
@@ -384,7 +422,7 @@ void Supervisor::askToStop() {
 void Supervisor::watchRanks() {
   if (noneLeft()) {
     over();
-    bool explained = !reason.empty() || text.find(signalPhrase) != std::string::npos;
+    bool explained = !reason.empty() || text.find(mpi::signalPhrase) != std::string::npos;
     if (explained && !leaving) {
       leaving = true;
       endBy = std::min(endBy, Clock::now() + shortGrace);
@@ -394,6 +432,14 @@ void Supervisor::watchRanks() {
     return;
   double limit = std::max(startSeconds, options.timeout);
   bool late = std::chrono::duration<double>(Clock::now() - begin).count() > limit;
+  if (isRemote()) {
+    if (late && ranksJoined < bundle.numRanks())
+      over(std::to_string(ranksJoined) + " of " + std::to_string(bundle.numRanks()) +
+               " ranks joined the MPI job on the hosts of '" + options.hostfile +
+               "' within " + secondsText(limit),
+           /*lost=*/true);
+    return;
+  }
   for (int64_t r = 0; r < page().ranks(); ++r) {
     ProcessLife &life = page().process(r);
     auto rank = static_cast<int>(r);
@@ -457,6 +503,8 @@ Expected<RunEnd> Supervisor::result() {
     return RunEnd{request.signal ? request.signal : SIGTERM};
   if (request.mustEnd())
     return RunEnd{request.signal, request.problem(options.data.checkpoints.grace)};
+  if (isRemote())
+    return remoteResult();
   isLost |= !all([](ProcessLife &life) { return life.end.load() != ProcessLife::Lost; });
   if (!reason.empty())
     return isLost ? Expected<RunEnd>(RunEnd::lost(reason)) : makeError(reason);
@@ -464,14 +512,34 @@ Expected<RunEnd> Supervisor::result() {
     return RunEnd();
   std::string why = "ended unexpectedly";
   int signal = SIGKILL; // hosts and links that are lost leave no signal
-  if (size_t at = text.find(signalPhrase); at != std::string::npos) {
-    at += signalPhrase.size();
+  if (size_t at = text.find(mpi::signalPhrase); at != std::string::npos) {
+    at += mpi::signalPhrase.size();
     signal = std::atoi(text.c_str() + at);
     why = "was killed by signal " + text.substr(at, text.find_first_of(".\n", at) - at);
   }
   if (int rank = deadRank(); rank >= 0 && rank < page().ranks())
     return endedBy(signal,
                    placeOf(options, bundle, page(), rank) + ": the process " + why);
+  return makeError("mpirun failed: " + text.substr(0, 400));
+}
+
+/// A host that is gone takes connections of its ranks along, of which the other ranks
+/// tell.
+Expected<RunEnd> Supervisor::remoteResult() {
+  int status = mpirunEnded && WIFEXITED(mpirunStatus) ? WEXITSTATUS(mpirunStatus) : -1;
+  if (status == 0)
+    return hasStopped ? RunEnd{request.signal ? request.signal : SIGTERM} : RunEnd();
+  if (auto end = endByMpirun(text, request.signal))
+    return *end;
+  if (!reason.empty())
+    return isLost ? Expected<RunEnd>(RunEnd::lost(reason, request.signal))
+                  : makeError(reason);
+  // A rank that was told to end, as by the end of its pod.
+  if (status == signalStatus + SIGTERM)
+    return RunEnd::lost("a rank was ended by SIGTERM", request.signal);
+  if (status < 0)
+    return endedBy(WIFSIGNALED(mpirunStatus) ? WTERMSIG(mpirunStatus) : SIGKILL,
+                   "mpirun ended unexpectedly", request.signal);
   return makeError("mpirun failed: " + text.substr(0, 400));
 }
 
@@ -513,6 +581,9 @@ static Expected<RunEnd> launch(const RunOptions &options) {
   auto bundle = readBundle(options.bundle);
   if (!bundle)
     return tl::unexpected(bundle.error());
+  if (!options.hostfile.empty())
+    if (auto ok = checkHostfile(options.hostfile, bundle->numRanks()); !ok)
+      return tl::unexpected(ok.error());
   auto answer = Page::anonymous(1);
   if (!answer)
     return tl::unexpected(answer.error());

@@ -249,6 +249,13 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
     transport = mpiRank() ? "mpi" : "local";
   if (transport != "local" && transport != "mpi")
     return makeError("transport '" + transport + "' is unknown; expected local or mpi");
+  if (!options.hostfile.empty() && transport == "local" && options.transport != "auto")
+    return makeError(
+        "--hostfile: the ranks of transport local are threads of one process");
+  if (!options.hostfile.empty() && mpiRank())
+    return makeError("--hostfile: an mpirun has chosen the hosts of these ranks already");
+  if (!options.hostfile.empty())
+    transport = "mpi";
   if (mpiRank() && options.data.checkpoints.restarts != 0)
     return makeError(
         "--restarts: ranks that an mpirun has started cannot start it again");

@@ -33,7 +33,7 @@ os.kill(stopped, signal.SIGSTOP)
 said = ""
 for line in job.stderr:
     said += line
-    if "partita: " in line:
+    if "partita, try again: " in line:
         break
 print(said)
 job.terminate()
