@@ -174,7 +174,10 @@ Expected<Graph> onnx_model::convertGraph(const ModelFile &file, ExpandedGraph &&
       return makeError(
           "output '" + output.name() + "' " +
           (output.type().has_tensor_type()
-               ? "has element type " + onnxTypeName(number) + ", which is not supported"
+               ? "has element type " + onnxTypeName(number) + ", which is not supported" +
+                     (number == onnx::TensorProto::STRING
+                          ? ": labels are to be integers, or the output to be removed"
+                          : "")
                : std::string("is not a tensor")));
     graph.outputs.push_back(output.name());
     graph.outputTypes.push_back(*type);

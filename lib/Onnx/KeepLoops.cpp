@@ -69,6 +69,14 @@ static void declareBranches() {
   }
 }
 
+/// ONNX Runtime has LayerNormalization in every opset, and its optimizers write it into
+/// models of any: below the opset in which it came, its definition is the same.
+static void declareEarlyNorm() {
+  const char *name = "LayerNormalization";
+  onnx::OpSchema schema = *onnx::OpSchemaRegistry::Schema(name, 17, "");
+  onnx::RegisterSchema(std::move(schema.SinceVersion(1)));
+}
+
 void onnx_model::declareOwnOperators(onnx::ModelProto &model) {
   const std::string domain(ownDomain);
   static const bool declared = [&] {
@@ -92,6 +100,7 @@ void onnx_model::declareOwnOperators(onnx::ModelProto &model) {
       onnx::RegisterSchema(std::move(schema));
     }
     declareBranches();
+    declareEarlyNorm();
     return true;
   }();
   (void)declared;

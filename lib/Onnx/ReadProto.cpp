@@ -41,6 +41,24 @@ static std::vector<std::span<const std::byte>> findPayloads(std::string_view mod
   return payloads;
 }
 
+/// A ZipMap gives a list of dictionaries from labels to scores. Here it gives the tensor
+/// of the scores, whose columns are in the order of the labels.
+static void openMaps(onnx::ModelProto &proto) {
+  auto &graph = *proto.mutable_graph();
+  for (onnx::NodeProto &node : *graph.mutable_node()) {
+    if (node.domain() != "ai.onnx.ml" || node.op_type() != "ZipMap" ||
+        node.output_size() != 1)
+      continue;
+    node.set_op_type("Identity");
+    node.clear_domain();
+    node.clear_attribute();
+    for (onnx::ValueInfoProto &output : *graph.mutable_output())
+      if (output.name() == node.output(0))
+        output.mutable_type()->mutable_tensor_type()->set_elem_type(
+            onnx::TensorProto::FLOAT);
+  }
+}
+
 Expected<std::unique_ptr<ModelFile>> onnx_model::readModelFile(const std::string &path) {
   auto mapping = MappedFile::open(path);
   if (!mapping)
@@ -59,6 +77,7 @@ Expected<std::unique_ptr<ModelFile>> onnx_model::readModelFile(const std::string
     return makeError("'" + path + "' is not an ONNX model, or is truncated");
   if (!file->proto.has_graph())
     return makeError("'" + path + "' is not an ONNX model: it has no graph");
+  openMaps(file->proto);
   file->payloads = findPayloads(text(bytes));
   auto &initializers = *file->proto.mutable_graph()->mutable_initializer();
   // A graph written in several pieces is merged by protobuf; the scan sees the same

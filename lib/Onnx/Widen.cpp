@@ -48,8 +48,8 @@ void onnx_model::widenFloats(Graph &graph) {
   for (Tensor &tensor : graph.initializers)
     widenTensor(tensor);
   for (Node &node : graph.nodes) {
-    // f32 whatever its operand is, but for this.
-    if (node.opType == "TreeEnsembleRegressor")
+    // These give f32 whatever their operands are, but for this.
+    if (node.domain == "ai.onnx.ml")
       node.attributes["dtype"] = onnxDouble;
     for (auto &[name, attribute] : node.attributes) {
       if (auto *tensor = std::get_if<Tensor>(&attribute))

@@ -174,6 +174,34 @@ static Expected<Values> importSimplifiedNorm(Importer &importer, const Node &nod
              importer.attr("epsilon", importer.builder.getF64FloatAttr(epsilon))})});
 }
 
+/// The sum of the rows of words, positions and segments, normalized; the number of words
+/// that the mask leaves of each sequence, 0 without a mask; the sum.
+static Expected<Values> importEmbedNorm(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  Shape ids = c.shape(in(0)), table = c.shape(in(3));
+  if (ids.size() != 2 || table.size() != 2)
+    return makeError("EmbedLayerNormalization whose words or positions have not 2 dims");
+  auto rows = [&](size_t table, Value of) {
+    return c.gather(in(table), c.cast(of, c.i64()), 0);
+  };
+  if (!in(8) && table[0] < ids[1])
+    return makeError("EmbedLayerNormalization of " + std::to_string(ids[1]) +
+                     " words with " + std::to_string(table[0]) + " positions");
+  Value sum =
+      c.add(rows(2, in(0)), in(8) ? rows(3, in(8)) : c.slice(in(3), 0, 0, ids[1]));
+  if (in(1) && in(4))
+    sum = c.add(sum, rows(4, in(1)));
+  double epsilon = floatAttr(node, "epsilon", 1e-12);
+  Value y = c.op("layer_norm", {sum, in(5), in(6)},
+                 {importer.attr("axis", int64_t(-1)),
+                  importer.attr("epsilon", importer.builder.getF64FloatAttr(epsilon))});
+  Type i32 = importer.builder.getI32Type();
+  Value length =
+      in(7) ? c.sum(c.cast(c.equal(in(7), 1), i32), {1}, false) : c.zeros(i32, {ids[0]});
+  return c.results({y, length, sum});
+}
+
 //===-- Attention ---------------------------------------------------------===//
 
 /// x [B, N, S, H] turned by the angles of its positions, i64 [B, S] or a first position
@@ -296,22 +324,52 @@ static Value causal(Compose &c, int64_t queries, int64_t keys, int64_t before) {
 }
 
 /// [B] lengths or [B, T] flags as booleans [B, 1, 1, T], [B, S, T] flags as [B, 1, S, T].
-/// Of 3·B + 2 numbers the first B are lengths; the others say where packed rows begin.
+/// Of 2·B numbers the first B are ends, the others begins. Of 3·B + 2 numbers the first B
+/// are lengths; the others say where packed rows begin.
 static Value keyMask(Compose &c, Value mask, int64_t batch, int64_t queries,
                      int64_t keys) {
   if (c.shape(mask) == Shape{3 * batch + 2})
     mask = c.slice(mask, 0, 0, batch);
   Shape shape = c.shape(mask);
   Shape full{batch, 1, 1, keys};
+  auto numbers = [&](int64_t from) {
+    Value some = c.slice(mask, 0, from, from + batch);
+    return c.reshape(c.cast(some, c.i64()), {batch, 1, 1, 1});
+  };
+  Value key = c.iota(c.i64(), keys, 3, 4);
   if (shape == Shape{batch})
-    return c.less(c.iota(c.i64(), keys, 3, 4),
-                  c.reshape(c.cast(mask, c.i64()), {batch, 1, 1, 1}));
+    return c.less(key, numbers(0));
+  if (shape == Shape{2 * batch})
+    return c.both(c.less(key, numbers(0)), c.op("less_equal", {numbers(batch), key}));
   if (shape == Shape{batch, keys})
     return c.reshape(c.cast(mask, c.importer.builder.getI1Type()), full);
   if (shape == Shape{batch, queries, keys})
     return c.reshape(c.cast(mask, c.importer.builder.getI1Type()),
                      {batch, 1, queries, keys});
   return c.fail("the mask is neither one length nor one flag per key");
+}
+
+/// The scores of queries by keys, heads of both, under a node's mask, bias and order;
+/// `before` keys come before the first query.
+static Scores scoresOf(Compose &c, const Node &node, Value q, Value k, Value mask,
+                       Value bias, int64_t before) {
+  Scores scores;
+  if (c.failed())
+    return scores;
+  Shape qs = c.shape(q), ks = c.shape(k);
+  scores.scale = floatAttr(node, "scale", 0);
+  scores.bias = bias;
+  if (mask) {
+    // A number is added: a row of which the mask leaves nothing weighs keys as without
+    // it.
+    Value seen = keyMask(c, mask, qs[0], qs[2], ks[2]);
+    double unseen = floatAttr(node, "mask_filter_value", -10000);
+    Value added = c.select(seen, c.like(q, 0), c.like(q, unseen));
+    scores.bias = bias ? c.add(bias, added) : added;
+  }
+  if (intAttr(node, "unidirectional", 0) != 0)
+    scores.seen = causal(c, qs[2], ks[2], before);
+  return scores;
 }
 
 static Expected<Values> importMultiHead(Importer &importer, const Node &node) {
@@ -358,21 +416,53 @@ static Expected<Values> importMultiHead(Importer &importer, const Node &node) {
     k = c.concat({in(6), k}, 2), v = c.concat({in(7), v}, 2);
   if (c.failed())
     return c.results({});
-  Shape qs = c.shape(q), ks = c.shape(k);
-  Scores scores;
-  scores.scale = floatAttr(node, "scale", 0);
-  scores.bias = in(5);
-  if (Value mask = in(4)) {
-    // A number is added: a row of which the mask leaves nothing weighs keys as without
-    // it.
-    Value seen = keyMask(c, mask, qs[0], qs[2], ks[2]);
-    double unseen = floatAttr(node, "mask_filter_value", -10000);
-    Value added = c.select(seen, c.like(q, 0), c.like(q, unseen));
-    scores.bias = scores.bias ? c.add(scores.bias, added) : added;
-  }
-  if (intAttr(node, "unidirectional", 0) != 0)
-    scores.seen = causal(c, qs[2], ks[2], before);
+  Scores scores = scoresOf(c, node, q, k, in(4), in(5), before);
   return c.results({joinedHeads(c, attention(c, q, k, v, scores)), k, v});
+}
+
+/// Queries, keys and values are made of one operand by one product; keys and values of
+/// the past stand before them.
+static Expected<Values> importAttention(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  if (intAttr(node, "do_rotary", 0) != 0 || in(6) ||
+      intAttr(node, "past_present_share_buffer", 0) != 0)
+    return makeError("Attention with do_rotary, or with a past that is the present");
+  Shape xs = c.shape(in(0)), ws = c.shape(in(1)), ps = c.shape(in(4));
+  if (xs.size() != 3 || ws.size() != 2)
+    return makeError("Attention whose operand or weights have not 3 and 2 dims");
+  std::vector<int64_t> widths =
+      intsAttr(node, "qkv_hidden_sizes", std::vector<int64_t>(3, ws[1] / 3));
+  if (widths.size() != 3 || widths[0] + widths[1] + widths[2] != ws[1])
+    return makeError("Attention whose weights have " + std::to_string(ws[1]) +
+                     " columns, which qkv_hidden_sizes do not make up");
+  if (in(4) && (ps.size() != 5 || ps[0] != 2))
+    return makeError("Attention whose past is not of 5 dims, the first of 2");
+  Value packed = c.take(matMul(importer, in(0), in(1)));
+  if (in(2))
+    packed = c.add(packed, in(2));
+  int64_t end = 0;
+  auto part = [&](int64_t width) {
+    end += width;
+    return heads(c, c.slice(packed, 2, end - width, end), intAttr(node, "num_heads", 1));
+  };
+  Value q = part(widths[0]), k = part(widths[1]), v = part(widths[2]);
+  auto behind = [&](int64_t i, Value now) {
+    Value past = c.slice(in(4), 0, i, i + 1);
+    return c.concat({c.reshape(past, {ps[1], ps[2], ps[3], ps[4]}), now}, 2);
+  };
+  if (in(4))
+    k = behind(0, k), v = behind(1, v);
+  Scores scores = scoresOf(c, node, q, k, in(3), in(5), in(4) ? ps[3] : 0);
+  Value y = joinedHeads(c, attention(c, q, k, v, scores));
+  if (node.outputs.size() < 2 || node.outputs[1].empty() || c.failed())
+    return c.results({y});
+  auto one = [&](Value x) {
+    Shape shape = c.shape(x);
+    shape.insert(shape.begin(), 1);
+    return c.reshape(x, shape);
+  };
+  return c.results({y, c.concat({one(k), one(v)}, 0)});
 }
 
 /// Keys [B, N, T, H] of a cache: row t is the past's before the row where this call's
@@ -492,6 +582,8 @@ void import::addContrib(HandlerTable &table) {
   add("FusedConv", takesCounts(importFusedConv));
   add("SkipLayerNormalization", takesCounts(importSkipNorm));
   add("SkipSimplifiedLayerNormalization", takesCounts(importSkipNorm));
+  add("EmbedLayerNormalization", importEmbedNorm);
+  add("Attention", importAttention);
   add("RotaryEmbedding", importRotary);
   add("MultiHeadAttention", importMultiHead);
   add("GroupQueryAttention", importGroupQuery);

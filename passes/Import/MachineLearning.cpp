@@ -1,56 +1,20 @@
 //===- MachineLearning.cpp - Import of ai.onnx.ml's operators -------------===//
-#include "passes/Import/Compose.h"
+#include "passes/Import/MachineLearning.h"
 
 #include "partita/Reference/Kernels.h"
 
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <map>
 
 using namespace mlir;
 using namespace partita;
 using namespace partita::import;
 using onnx_model::Node;
 
-static Expected<Values> importBinarizer(Importer &importer, const Node &node) {
-  Compose c(importer);
-  Value x = importer.input(node, 0);
-  Value threshold = c.like(x, floatAttr(node, "threshold", 0));
-  return c.results({c.cast(c.op("greater", {x, threshold}), c.type(x))});
-}
+//===-- Attributes and ends -----------------------------------------------===//
 
-/// Elements of the last dim by a list of places.
-static Expected<Values> importFeatureExtractor(Importer &importer, const Node &node) {
-  Compose c(importer);
-  Value x = importer.input(node, 0), places = importer.input(node, 1);
-  if (c.shape(x).empty())
-    return makeError("ArrayFeatureExtractor of a scalar");
-  if (c.shape(x).size() == 1)
-    x = c.reshape(x, {1, c.shape(x)[0]});
-  places = c.reshape(places, {elementCount(c.shape(places))});
-  return c.results({c.gather(x, places, static_cast<int64_t>(c.shape(x).size()) - 1)});
-}
-
-//===-- Trees -------------------------------------------------------------===//
-
-namespace {
-/// Interior nodes, then leaves, which lead to themselves.
-struct Trees {
-  std::vector<double> feature, split, mode, onTrue, onFalse, trueIfMissing;
-  std::vector<double> members; ///< `width` per node, NaN where there are fewer
-  /// Of each leaf, `each` targets and what it adds to them; target -1: none.
-  std::vector<double> weight, target;
-  std::vector<double> roots;
-  size_t interior = 0, all = 0, width = 0, each = 1, depth = 0;
-};
-
-/// By the numbers that they have as attributes.
-enum Aggregate { Average, Sum, Min, Max };
-enum PostTransform { None, Softmax, Logistic, SoftmaxZero, Probit };
-} // namespace
-
-static std::vector<double> tensorAttr(const Node &node, const char *name) {
+std::vector<double> import::tensorAttr(const Node &node, const char *name) {
   const auto *tensor = node.attribute<onnx_model::Tensor>(name);
   if (!tensor)
     return {};
@@ -60,9 +24,9 @@ static std::vector<double> tensorAttr(const Node &node, const char *name) {
 }
 
 /// The position of attribute `name` in `words`, the first where it is absent.
-static Expected<int64_t> wordAttr(const Node &node, const char *name,
-                                  std::initializer_list<const char *> words,
-                                  const char *absent) {
+Expected<int64_t> import::wordAttr(const Node &node, const char *name,
+                                   std::initializer_list<const char *> words,
+                                   const char *absent) {
   std::string word = stringAttr(node, name, absent);
   const auto *found = std::find(words.begin(), words.end(), word);
   if (found == words.end())
@@ -70,270 +34,32 @@ static Expected<int64_t> wordAttr(const Node &node, const char *name,
   return found - words.begin();
 }
 
-static std::vector<double> numbersAttr(const Node &node, const char *name) {
+std::vector<double> import::numbersAttr(const Node &node, const char *name) {
   std::vector<int64_t> values = intsAttr(node, name, {});
   return {values.begin(), values.end()};
 }
 
-/// Steps from the roots to the lowest leaf; an error where nodes are no trees.
-static Expected<size_t> depthOf(const Trees &t) {
-  std::vector<double> level = t.roots;
-  size_t depth = 0;
-  for (; !level.empty(); ++depth) {
-    if (depth > t.interior || level.size() > t.all)
-      return makeError("the nodes make up no trees");
-    std::vector<double> next;
-    for (double at : level) {
-      if (at < 0 || at >= static_cast<double>(t.all))
-        return makeError("there is no node " + std::to_string(int64_t(at)));
-      auto i = static_cast<size_t>(at);
-      if (i < t.interior)
-        next.insert(next.end(), {t.onTrue[i], t.onFalse[i]});
-    }
-    level = std::move(next);
-  }
-  return depth - 1;
-}
-
-/// The sets of nodes of mode BRANCH_MEMBER, in the order of these, each ended by NaN.
-static void readMembers(Trees &t, const std::vector<double> &values) {
-  std::vector<std::vector<double>> sets(t.all);
-  size_t at = 0;
-  for (size_t i = 0; i < t.interior; ++i)
-    if (t.mode[i] == 6) {
-      for (; at < values.size() && !std::isnan(values[at]); ++at)
-        sets[i].push_back(values[at]);
-      ++at;
-      t.width = std::max(t.width, sets[i].size());
-    }
-  for (std::vector<double> &set : sets) {
-    set.resize(t.width, NAN);
-    t.members.insert(t.members.end(), set.begin(), set.end());
-  }
-}
-
-/// As nodes that lead to themselves.
-static void addLeaves(Trees &t) {
-  t.trueIfMissing.resize(t.all, 0);
-  t.feature.resize(t.all, 0), t.split.resize(t.all, 0), t.mode.resize(t.all, 0);
-  for (size_t i = t.interior; i < t.all; ++i) {
-    t.onTrue.push_back(static_cast<double>(i));
-    t.onFalse.push_back(static_cast<double>(i));
-  }
-}
-
-static Expected<Trees> readTrees(const Node &node) {
-  Trees t;
-  t.feature = numbersAttr(node, "nodes_featureids");
-  t.split = tensorAttr(node, "nodes_splits");
-  t.mode = tensorAttr(node, "nodes_modes");
-  t.onTrue = numbersAttr(node, "nodes_truenodeids");
-  t.onFalse = numbersAttr(node, "nodes_falsenodeids");
-  t.trueIfMissing = numbersAttr(node, "nodes_missing_value_tracks_true");
-  t.weight = tensorAttr(node, "leaf_weights");
-  t.target = numbersAttr(node, "leaf_targetids");
-  t.roots = numbersAttr(node, "tree_roots");
-  std::vector<double> trueLeaf = numbersAttr(node, "nodes_trueleafs");
-  std::vector<double> falseLeaf = numbersAttr(node, "nodes_falseleafs");
-  t.interior = t.feature.size(), t.all = t.interior + t.weight.size();
-  for (const auto *list :
-       {&t.split, &t.mode, &t.onTrue, &t.onFalse, &trueLeaf, &falseLeaf})
-    if (list->size() != t.interior)
-      return makeError("the lists of nodes have not one length");
-  if (t.target.size() != t.weight.size() || t.roots.empty())
-    return makeError("the lists of leaves have not one length, or there is no root");
-  for (size_t i = 0; i < t.interior; ++i) {
-    t.onTrue[i] += trueLeaf[i] != 0 ? static_cast<double>(t.interior) : 0;
-    t.onFalse[i] += falseLeaf[i] != 0 ? static_cast<double>(t.interior) : 0;
-  }
-  addLeaves(t);
-  readMembers(t, tensorAttr(node, "membership_values"));
-  auto depth = depthOf(t);
-  if (!depth)
-    return tl::unexpected(depth.error());
-  t.depth = *depth;
-  return t;
+Type import::realType(Compose &c, const Node &node) {
+  bool isWide = node.attribute<int64_t>("dtype") != nullptr;
+  return isWide ? c.builder.getF64Type() : c.f32();
 }
 
 /// A list of f32, or a tensor of more precise ones.
-static std::vector<double> realsAttr(const Node &node, const std::string &name) {
+std::vector<double> import::realsAttr(const Node &node, const std::string &name) {
   if (const auto *list = node.attribute<std::vector<float>>(name))
     return {list->begin(), list->end()};
   return tensorAttr(node, (name + "_as_tensor").c_str());
 }
 
-namespace {
-/// The trees of a TreeEnsembleRegressor: interior nodes and leaves in one list, each
-/// named by the numbers of its tree and of itself, and weights by leaf and target.
-class NamedTrees {
-public:
-  explicit NamedTrees(const Node &node) : node(node) {}
-  Expected<Trees> read();
-
-private:
-  using Name = std::pair<int64_t, int64_t>;
-  Expected<void> number();
-  Expected<void> connect();
-  Expected<void> weigh();
-  Expected<size_t> find(int64_t tree, double name) const;
-
-  const Node &node;
-  Trees t;
-  std::vector<int64_t> tree, name, kind; ///< per node of the list; kind -1: a leaf
-  std::map<Name, size_t> numberOf;       ///< in `t`
-};
-} // namespace
-
-Expected<size_t> NamedTrees::find(int64_t tree, double name) const {
-  auto found = numberOf.find({tree, static_cast<int64_t>(name)});
-  if (found == numberOf.end())
-    return makeError("tree " + std::to_string(tree) + " has no node " +
-                     std::to_string(static_cast<int64_t>(name)));
-  return found->second;
-}
-
-/// Interior nodes first, each kind in its order.
-Expected<void> NamedTrees::number() {
-  static const std::vector<std::string> modes = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE",
-                                                 "BRANCH_GT",  "BRANCH_EQ", "BRANCH_NEQ"};
-  tree = intsAttr(node, "nodes_treeids", {});
-  name = intsAttr(node, "nodes_nodeids", {});
-  const auto *words = node.attribute<std::vector<std::string>>("nodes_modes");
-  if (!words || tree.size() != words->size() || name.size() != words->size())
-    return makeError("the lists of nodes have not one length");
-  size_t leaves = 0;
-  for (const std::string &word : *words) {
-    auto found = llvm::find(modes, word);
-    if (found == modes.end() && word != "LEAF")
-      return makeError("nodes of mode \"" + word + "\"");
-    kind.push_back(word == "LEAF" ? -1 : found - modes.begin());
-    leaves += kind.back() < 0 ? 1 : 0;
-  }
-  t.all = words->size(), t.interior = t.all - leaves;
-  size_t interior = 0, leaf = t.interior;
-  for (size_t i = 0; i < t.all; ++i)
-    if (!numberOf.try_emplace({tree[i], name[i]}, kind[i] < 0 ? leaf++ : interior++)
-             .second)
-      return makeError("tree " + std::to_string(tree[i]) + " has two nodes " +
-                       std::to_string(name[i]));
-  return {};
-}
-
-/// A root is a node to which no other leads.
-Expected<void> NamedTrees::connect() {
-  std::vector<double> feature = numbersAttr(node, "nodes_featureids");
-  std::vector<double> split = realsAttr(node, "nodes_values");
-  std::vector<double> onTrue = numbersAttr(node, "nodes_truenodeids");
-  std::vector<double> onFalse = numbersAttr(node, "nodes_falsenodeids");
-  std::vector<double> missing = numbersAttr(node, "nodes_missing_value_tracks_true");
-  missing.resize(t.all, 0);
-  for (const auto *list : {&feature, &split, &onTrue, &onFalse, &missing})
-    if (list->size() != t.all)
-      return makeError("the lists of nodes have not one length");
-  std::vector<bool> isBelow(t.all, false);
-  for (size_t i = 0; i < t.all; ++i) {
-    if (kind[i] < 0)
-      continue;
-    auto yes = find(tree[i], onTrue[i]), no = find(tree[i], onFalse[i]);
-    if (!yes || !no)
-      return tl::unexpected(yes ? no.error() : yes.error());
-    isBelow[*yes] = isBelow[*no] = true;
-    t.feature.push_back(feature[i]), t.split.push_back(split[i]);
-    t.mode.push_back(static_cast<double>(kind[i]));
-    t.onTrue.push_back(static_cast<double>(*yes));
-    t.onFalse.push_back(static_cast<double>(*no));
-    t.trueIfMissing.push_back(missing[i]);
-  }
-  for (size_t i = 0; i < t.all; ++i)
-    if (!isBelow[i])
-      t.roots.push_back(static_cast<double>(i));
-  return {};
-}
-
-Expected<void> NamedTrees::weigh() {
-  std::vector<int64_t> trees = intsAttr(node, "target_treeids", {});
-  std::vector<double> names = numbersAttr(node, "target_nodeids");
-  std::vector<double> targets = numbersAttr(node, "target_ids");
-  std::vector<double> weights = realsAttr(node, "target_weights");
-  if (names.size() != trees.size() || targets.size() != trees.size() ||
-      weights.size() != trees.size())
-    return makeError("the lists of targets have not one length");
-  std::vector<std::vector<size_t>> ofLeaf(t.all - t.interior);
-  for (size_t i = 0; i < trees.size(); ++i) {
-    auto at = find(trees[i], names[i]);
-    if (!at)
-      return tl::unexpected(at.error());
-    if (*at < t.interior)
-      return makeError("a weight of node " +
-                       std::to_string(static_cast<int64_t>(names[i])) +
-                       ", which is no leaf");
-    ofLeaf[*at - t.interior].push_back(i);
-  }
-  for (const auto &list : ofLeaf)
-    t.each = std::max(t.each, list.size());
-  for (const auto &list : ofLeaf)
-    for (size_t k = 0; k < t.each; ++k) {
-      t.weight.push_back(k < list.size() ? weights[list[k]] : 0);
-      t.target.push_back(k < list.size() ? targets[list[k]] : -1);
-    }
-  return {};
-}
-
-Expected<Trees> NamedTrees::read() {
-  for (auto step : {&NamedTrees::number, &NamedTrees::connect, &NamedTrees::weigh})
-    if (auto done = (this->*step)(); !done)
-      return tl::unexpected(done.error());
-  addLeaves(t);
-  auto depth = depthOf(t);
-  if (!depth)
-    return tl::unexpected(depth.error());
-  t.depth = *depth;
-  return std::move(t);
-}
-
-/// Where `at` [rows, trees] leads in one step.
-static Value step(Compose &c, const Trees &t, Value x, Value at) {
-  auto count = static_cast<int64_t>(t.all);
-  auto look = [&](const std::vector<double> &table, Type type) {
-    return c.gather(c.tensor(type, {count}, table), at, 0);
-  };
-  Value value = c.op("gather_elements", {x, look(t.feature, c.i64())},
-                     c.importer.attr("axis", int64_t(1)));
-  Value split = look(t.split, c.type(x)), mode = look(t.mode, c.i64());
-  Value isTrue = c.op("less_equal", {value, split});
-  auto choose = [&](int64_t number, Value holds) {
-    isTrue = c.select(c.equal(mode, static_cast<double>(number)), holds, isTrue);
-  };
-  auto has = [&](double number) { return llvm::is_contained(t.mode, number); };
-  if (has(1))
-    choose(1, c.less(value, split));
-  if (has(2))
-    choose(2, c.op("greater_equal", {value, split}));
-  if (has(3))
-    choose(3, c.op("greater", {value, split}));
-  if (has(4))
-    choose(4, c.equal(value, split));
-  if (has(5))
-    choose(5, c.op("not", c.equal(value, split)));
-  if (has(6) && t.width != 0) {
-    Shape shape = c.shape(at);
-    auto width = static_cast<int64_t>(t.width);
-    Value sets = c.gather(c.tensor(c.type(x), {count, width}, t.members), at, 0);
-    Value same = c.equal(sets, c.reshape(value, {shape[0], shape[1], 1}));
-    Value number = c.sum(c.cast(same, c.i64()), {2}, false);
-    choose(6, c.less(c.like(number, 0), number));
-  }
-  if (llvm::any_of(t.trueIfMissing, [](double flag) { return flag != 0; })) {
-    Value tracks = c.less(c.scalar(c.i64(), 0), look(t.trueIfMissing, c.i64()));
-    isTrue = c.op("or", {isTrue, c.both(c.op("isnan", value), tracks)});
-  }
-  return c.select(isTrue, look(t.onTrue, c.i64()), look(t.onFalse, c.i64()));
+Expected<int64_t> import::postTransform(const Node &node) {
+  return wordAttr(node, "post_transform",
+                  {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"}, "NONE");
 }
 
 /// The transform of scores [rows, targets]. ONNX names the first three of them; the last
 /// two are those of ONNX Runtime: a softmax in which zeros stay zeros, and the inverse of
 /// the normal distribution by Winitzki's approximation of the inverse error function.
-static Value transformed(Compose &c, Value y, int64_t how) {
+Value import::transformed(Compose &c, Value y, int64_t how) {
   switch (how) {
   case Softmax:
     return c.op("softmax", y, c.attr("axis", int64_t(1)));
@@ -360,82 +86,277 @@ static Value transformed(Compose &c, Value y, int64_t how) {
   }
 }
 
-/// Each row goes down every tree at once, as many steps as the lowest leaf is away;
-/// leaves wait. Then [rows, targets] of what the leaves add to each target, with `base`
-/// per target where there are some. A target of which no tree says anything is 0.
-static Value scored(Compose &c, const Trees &t, Value x, int64_t targets, int64_t how,
-                    const std::vector<double> &base = {}) {
-  int64_t rows = c.shape(x)[0], count = static_cast<int64_t>(t.roots.size());
-  auto leaves = static_cast<int64_t>(t.all - t.interior);
-  auto each = static_cast<int64_t>(t.each), entries = count * each;
-  Value at = c.broadcast(c.tensor(c.i64(), {count}, t.roots), {rows, count});
-  for (size_t i = 0; i < t.depth && !c.failed(); ++i)
-    at = step(c, t, x, at);
-  Value leaf = c.sub(at, static_cast<double>(t.interior));
-  auto look = [&](Type type, const std::vector<double> &table) {
-    return c.reshape(c.gather(c.tensor(type, {leaves, each}, table), leaf, 0),
-                     {rows, entries, 1});
-  };
-  Value weight = look(c.type(x), t.weight), target = look(c.i64(), t.target);
-  Value isHere = c.equal(target, c.iota(c.i64(), targets, 2, 3));
-  bool isSum = how == Average || how == Sum;
-  Value none = c.like(x, isSum ? 0 : how == Min ? INFINITY : -INFINITY);
-  ReduceKind kind = isSum        ? ReduceKind::Sum
-                    : how == Min ? ReduceKind::Min
-                                 : ReduceKind::Max;
-  Value y = c.reduce(kind, c.select(isHere, weight, none), {1}, false);
-  if (how == Average)
-    y = c.div(y, static_cast<double>(count));
-  if (!base.empty())
-    y = c.add(y, c.tensor(c.type(y), {targets}, base));
-  if (isSum && base.empty())
-    return y;
-  return c.select(c.reduce(ReduceKind::Max, isHere, {1}, false), y, c.like(y, 0));
+/// Rows of features as reals; a list of them is one row.
+Value import::features(Compose &c, Value x) {
+  Shape shape = c.shape(x);
+  if (shape.size() == 1)
+    x = c.reshape(x, {1, shape[0]});
+  else if (shape.size() != 2)
+    return c.fail("its input has " + std::to_string(shape.size()) + " dims, not 2");
+  return x && c.type(x).isF64() ? x : c.cast(x, c.f32());
 }
 
-static Expected<Values> importTreeEnsemble(Importer &importer, const Node &node) {
-  Compose c(importer);
-  Value x = importer.input(node, 0);
-  if (c.shape(x).size() != 2)
-    return makeError("TreeEnsemble of rank " + std::to_string(c.shape(x).size()));
-  auto trees = readTrees(node);
-  if (!trees)
-    return tl::unexpected(trees.error());
-  int64_t how = intAttr(node, "aggregate_function", Sum);
-  int64_t post = intAttr(node, "post_transform", None);
-  if (how < Average || how > Max || post < None || post > Probit)
-    return makeError("TreeEnsemble with this aggregate_function or post_transform");
-  Value y = scored(c, *trees, x, intAttr(node, "n_targets", 1), how);
-  return c.results({transformed(c, y, post)});
+Value import::affine(Compose &c, Value x, const std::vector<double> &weights,
+                     const std::vector<double> &shift, int64_t targets) {
+  if (c.failed())
+    return nullptr;
+  int64_t count = c.shape(x)[1];
+  if (targets < 1 || static_cast<int64_t>(weights.size()) != targets * count)
+    return c.fail(std::to_string(weights.size()) + " coefficients for " +
+                  std::to_string(count) + " features and " + std::to_string(targets) +
+                  " targets");
+  if (!shift.empty() && static_cast<int64_t>(shift.size()) != targets)
+    return c.fail(std::to_string(shift.size()) + " intercepts for " +
+                  std::to_string(targets) + " targets");
+  Value rows = c.tensor(c.type(x), {targets, count}, weights);
+  Value y = c.take(matMul(c.importer, x, c.transpose(rows, {1, 0})));
+  return shift.empty() ? y : c.add(y, c.tensor(c.type(x), {targets}, shift));
 }
 
-static Expected<Values> importTreeRegressor(Importer &importer, const Node &node) {
+Expected<std::vector<double>> import::classLabels(const Node &node, const char *name) {
+  const auto *words = node.attribute<std::vector<std::string>>("classlabels_strings");
+  if (words && !words->empty())
+    return makeError("its classes are strings (\"" + words->front() +
+                     "\", …), which are no tensor here: convert the model with integer "
+                     "labels");
+  return numbersAttr(node, name);
+}
+
+/// The first place of the largest of each row.
+static Value largest(Compose &c, Value y) {
+  if (c.failed())
+    return nullptr;
+  int64_t count = c.shape(y)[1];
+  Value best = c.reduce(ReduceKind::Max, y, {1}), places = c.iota(c.i64(), count, 1, 2);
+  Value none = c.like(places, static_cast<double>(count));
+  return c.min(
+      c.reduce(ReduceKind::Min, c.select(c.equal(y, best), places, none), {1}, false),
+      static_cast<double>(count - 1));
+}
+
+Value import::labelled(Compose &c, Value places, const std::vector<double> &labels) {
+  return c.gather(c.tensor(c.i64(), {static_cast<int64_t>(labels.size())}, labels),
+                  places, 0);
+}
+
+Expected<Values> import::classified(Compose &c, Value y, std::vector<double> labels,
+                                    int64_t post, double threshold, bool isChance) {
+  if (c.failed())
+    return c.results({});
+  int64_t count = c.shape(y)[1];
+  if (count > 1) {
+    if (static_cast<int64_t>(labels.size()) != count)
+      return makeError(std::to_string(labels.size()) + " labels for " +
+                       std::to_string(count) + " scores");
+    return c.results({labelled(c, largest(c, y), labels), transformed(c, y, post)});
+  }
+  // One score is that of the second class.
+  bool isPair = labels.size() == 2;
+  if (!isPair)
+    labels = {0, 1};
+  Value isSecond = c.op("greater", {c.reshape(y, {c.shape(y)[0]}), c.like(y, threshold)});
+  Value label = labelled(c, c.cast(isSecond, c.i64()), labels);
+  if (isPair && isChance && post != Logistic)
+    y = c.concat({c.sub(c.like(y, 1), y), y}, 1);
+  else if (isPair)
+    y = c.concat({c.op("neg", y), y}, 1);
+  return c.results({label, transformed(c, y, post)});
+}
+
+static Expected<Values> importLinear(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto post = postTransform(node);
+  if (!post)
+    return tl::unexpected(post.error());
+  std::vector<double> weights = realsAttr(node, "coefficients");
+  std::vector<double> shift = realsAttr(node, "intercepts");
+  Value x = c.cast(features(c, importer.input(node, 0)), realType(c, node));
+  if (node.opType == "LinearRegressor")
+    return c.results({transformed(
+        c, affine(c, x, weights, shift, intAttr(node, "targets", 1)), *post)});
+  auto labels = classLabels(node, "classlabels_ints");
+  if (!labels || c.failed())
+    return labels ? c.results({}) : tl::unexpected(labels.error());
+  int64_t count = static_cast<int64_t>(shift.size());
+  if (shift.empty())
+    count = static_cast<int64_t>(weights.size()) / std::max<int64_t>(1, c.shape(x)[1]);
+  return classified(c, affine(c, x, weights, shift, count), *labels, *post, 0, true);
+}
+
+//===-- Features ----------------------------------------------------------===//
+
+/// A list of one number for all features, or of one for each.
+static Value perFeature(Compose &c, Value x, const std::vector<double> &values,
+                        const char *what) {
+  Shape shape = c.shape(x);
+  auto count = static_cast<int64_t>(values.size());
+  if (count == 1)
+    return c.like(x, values[0]);
+  if (shape.empty() || shape.back() != count)
+    return c.fail(std::to_string(count) + " " + what + " for " +
+                  std::to_string(shape.empty() ? 1 : shape.back()) + " features");
+  return c.tensor(c.type(x), {count}, values);
+}
+
+static Expected<Values> importScaler(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = c.cast(importer.input(node, 0), realType(c, node));
+  if (std::vector<double> offset = realsAttr(node, "offset"); !offset.empty())
+    x = c.sub(x, perFeature(c, x, offset, "offsets"));
+  if (std::vector<double> scale = realsAttr(node, "scale"); !scale.empty())
+    x = c.mul(x, perFeature(c, x, scale, "scales"));
+  return c.results({x});
+}
+
+/// Each row by its largest element, or the sum of its sizes or of its squares; a row of
+/// which that is 0 stays.
+static Expected<Values> importNormalizer(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto how = wordAttr(node, "norm", {"MAX", "L1", "L2"}, "MAX");
+  if (!how)
+    return tl::unexpected(how.error());
+  Value x = c.cast(importer.input(node, 0), realType(c, node));
+  auto last = static_cast<int64_t>(c.shape(x).size()) - 1;
+  if (last < 0)
+    return makeError("Normalizer of a scalar");
+  Value by = *how == 0   ? c.reduce(ReduceKind::Max, x, {last})
+             : *how == 1 ? c.sum(c.op("abs", x), {last})
+                         : c.sqrt(c.sum(c.mul(x, x), {last}));
+  return c.results({c.div(x, c.select(c.equal(by, 0), c.like(by, 1), by))});
+}
+
+static Expected<Values> importImputer(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0);
-  if (c.shape(x).size() != 2)
-    return makeError("TreeEnsembleRegressor of rank " +
-                     std::to_string(c.shape(x).size()));
-  auto trees = NamedTrees(node).read();
-  auto how =
-      wordAttr(node, "aggregate_function", {"AVERAGE", "SUM", "MIN", "MAX"}, "SUM");
-  auto post = wordAttr(node, "post_transform",
-                       {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"}, "NONE");
-  if (!trees || !how || !post)
-    return tl::unexpected(!trees ? trees.error() : !how ? how.error() : post.error());
-  if (!c.type(x).isF64())
-    x = c.cast(x, c.f32());
-  int64_t targets = intAttr(node, "n_targets", 1);
-  std::vector<double> base = realsAttr(node, "base_values");
-  if (!base.empty() && base.size() != static_cast<size_t>(targets))
-    return makeError(std::to_string(base.size()) + " base_values for " +
-                     std::to_string(targets) + " targets");
-  return c.results({c.cast(
-      transformed(c, scored(c, *trees, x, targets, *how, base), *post), c.f32())});
+  bool isReal = x && isa<FloatType>(c.type(x));
+  std::vector<double> values = isReal ? realsAttr(node, "imputed_value_floats")
+                                      : numbersAttr(node, "imputed_value_int64s");
+  double missing = isReal ? floatAttr(node, "replaced_value_float", 0)
+                          : static_cast<double>(intAttr(node, "replaced_value_int64", 0));
+  if (values.empty())
+    return makeError("Imputer without values of its input's type");
+  Value isMissing = std::isnan(missing) ? c.op("isnan", x) : c.equal(x, missing);
+  return c.results({c.select(isMissing, perFeature(c, x, values, "values"), x)});
+}
+
+/// One dim behind the others, of as many elements as there are categories.
+static Expected<Values> importOneHotEncoder(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  std::vector<double> categories = numbersAttr(node, "cats_int64s");
+  if (categories.empty())
+    return makeError("OneHotEncoder of strings: encode categories as integers");
+  Shape shape = c.shape(x);
+  shape.push_back(1);
+  auto count = static_cast<int64_t>(categories.size());
+  Value same = c.equal(c.reshape(c.cast(x, c.i64()), shape),
+                       c.tensor(c.i64(), {count}, categories));
+  if (intAttr(node, "zeros", 1) == 0)
+    return makeError(
+        "OneHotEncoder with zeros = 0, which is an error for a category that "
+        "is not known");
+  return c.results({c.cast(same, realType(c, node))});
+}
+
+/// Keys and values of a LabelEncoder, whose names end in their type.
+static std::vector<double> column(const Node &node, const std::string &name,
+                                  bool &isReal) {
+  std::vector<double> values = numbersAttr(node, (name + "_int64s").c_str());
+  isReal = values.empty();
+  if (isReal)
+    if (const auto *list = node.attribute<std::vector<float>>(name + "_floats"))
+      values.assign(list->begin(), list->end());
+  const auto *tensor = node.attribute<onnx_model::Tensor>(name + "_tensor");
+  if (!tensor || !values.empty())
+    return values;
+  isReal = tensor->type == DType::F32 || tensor->type == DType::F64;
+  return tensorAttr(node, (name + "_tensor").c_str());
+}
+
+static Expected<Values> importLabelEncoder(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  bool areKeysReal = false, isReal = false;
+  std::vector<double> keys = column(node, "keys", areKeysReal);
+  std::vector<double> values = column(node, "values", isReal);
+  if (keys.empty() || keys.size() != values.size())
+    return makeError(
+        "LabelEncoder of strings, or of as many keys as values: encode labels "
+        "as integers");
+  std::vector<double> other = tensorAttr(node, "default_tensor");
+  if (other.empty())
+    other = {isReal ? floatAttr(node, "default_float", -0.0)
+                    : static_cast<double>(intAttr(node, "default_int64", -1))};
+  values.insert(values.begin(), other[0]);
+  auto count = static_cast<int64_t>(keys.size());
+  Shape shape = c.shape(x);
+  Shape beside = shape;
+  beside.push_back(1);
+  x = c.reshape(x, beside);
+  Value same = c.equal(x, c.tensor(c.type(x), {count}, keys));
+  for (size_t k = 0; k < keys.size(); ++k)
+    if (std::isnan(keys[k]) && node.sinceVersion >= 4) { // before, it equals nothing
+      Value isHere = c.equal(c.iota(c.i64(), count, 0, 1), static_cast<double>(k));
+      same = c.op("or", {same, c.both(isHere, c.op("isnan", x))});
+    }
+  // Of equal keys the last counts.
+  Value number =
+      c.select(same, c.add(c.iota(c.i64(), count, 0, 1), 1), c.scalar(c.i64(), 0));
+  number = c.reduce(ReduceKind::Max, number, {static_cast<int64_t>(shape.size())}, false);
+  Value table = c.tensor(isReal ? realType(c, node) : c.i64(), {count + 1}, values);
+  return c.results({c.gather(table, number, 0)});
+}
+
+static Expected<Values> importFeatureVectorizer(Importer &importer, const Node &node) {
+  Compose c(importer);
+  std::vector<int64_t> widths = intsAttr(node, "inputdimensions", {});
+  Values parts;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    Value x = features(c, importer.input(node, i));
+    if (c.failed())
+      return c.results({});
+    if (i < widths.size() && widths[i] != c.shape(x)[1])
+      return makeError("input " + std::to_string(i) + " has " +
+                       std::to_string(c.shape(x)[1]) + " features, and inputdimensions " +
+                       std::to_string(widths[i]));
+    parts.push_back(c.cast(x, realType(c, node)));
+  }
+  return c.results({c.concat(parts, 1)});
+}
+
+static Expected<Values> importBinarizer(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  Value threshold = c.like(x, floatAttr(node, "threshold", 0));
+  return c.results({c.cast(c.op("greater", {x, threshold}), c.type(x))});
+}
+
+/// Elements of the last dim by a list of places.
+static Expected<Values> importFeatureExtractor(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0), places = importer.input(node, 1);
+  if (c.shape(x).empty())
+    return makeError("ArrayFeatureExtractor of a scalar");
+  if (c.shape(x).size() == 1)
+    x = c.reshape(x, {1, c.shape(x)[0]});
+  places = c.reshape(places, {elementCount(c.shape(places))});
+  return c.results({c.gather(x, places, static_cast<int64_t>(c.shape(x).size()) - 1)});
 }
 
 void import::addMachineLearning(HandlerTable &table) {
-  table["ai.onnx.ml.Binarizer"] = importBinarizer;
-  table["ai.onnx.ml.ArrayFeatureExtractor"] = importFeatureExtractor;
-  table["ai.onnx.ml.TreeEnsemble"] = importTreeEnsemble;
-  table["ai.onnx.ml.TreeEnsembleRegressor"] = importTreeRegressor;
+  auto add = [&](const char *name, OperatorImport handler) {
+    table[std::string("ai.onnx.ml.") + name] = handler;
+  };
+  add("LinearClassifier", importLinear);
+  add("LinearRegressor", importLinear);
+  add("Scaler", importScaler);
+  add("Normalizer", importNormalizer);
+  add("Imputer", importImputer);
+  add("OneHotEncoder", importOneHotEncoder);
+  add("LabelEncoder", importLabelEncoder);
+  add("FeatureVectorizer", importFeatureVectorizer);
+  add("Binarizer", importBinarizer);
+  add("ArrayFeatureExtractor", importFeatureExtractor);
+  addSupportVectors(table);
+  addTrees(table);
 }

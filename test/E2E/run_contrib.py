@@ -128,6 +128,36 @@ def few_bits():
     yield weight("f16", 8, 64, 4, 32, dtype=np.float16)
 
 
+def merged():
+    """Queries, keys and values by one product, under every form of a mask."""
+    op, heads = "Attention", {"num_heads": 3}
+    given = [real(2, 5, 16), real(16, 72), real(72)]
+    yield "attention", op, given, 1, heads
+    yield "attention_scale", op, given, 1, {**heads, "scale": 0.25}
+    yield "attention_widths", op, [given[0], real(16, 60), real(60)], 1, \
+        {**heads, "qkv_hidden_sizes": [24, 24, 12]}
+    for name, mask in (("lengths", [3, 5]), ("both_ends", [4, 5, 1, 0]),
+                       ("packed", [3, 5, 0, 5, 10, 0, 3, 8]),
+                       ("flags", [[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]),
+                       ("pairs", np.tril(np.ones((2, 5, 5))))):
+        for causal in (0, 1):
+            yield f"attention_{name}_{causal}", op, given + [ints(mask, np.int32)], 1, \
+                {**heads, "unidirectional": causal, "mask_filter_value": -3.0}
+    yield "attention_bias", op, given + [None, None, real(1, 3, 5, 5)], 1, heads
+    past = real(2, 2, 3, 4, 8)
+    yield "attention_past", op, given + [None, past], 2, {**heads, "unidirectional": 1}
+    flags = ints(RANDOM.random((2, 9)) < 0.8, np.int32)
+    yield "attention_past_flags", op, given + [flags, past], 2, heads
+    words = ints(RANDOM.integers(0, 30, (2, 5)), np.int32)
+    kinds = ints([[0, 0, 0, 0, 0], [0, 0, 1, 1, 1]], np.int32)
+    tables = [real(30, 16), real(8, 16), real(2, 16), positive(16), real(16)]
+    op, places = "EmbedLayerNormalization", ints([[7, 6, 5, 4, 3]], np.int32)
+    flags = ints([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)
+    yield "embed", op, [words, kinds] + tables, 2, {}
+    yield "embed_words", op, [words, None, *tables[:2], None, *tables[3:]], 2, {}
+    yield "embed_all", op, [words, kinds, *tables, flags, places], 3, {"epsilon": 1e-3}
+
+
 def cases():
     """name: (operator, inputs by position (None: absent), number of outputs, attributes,
     and perhaps how input 0 is split). An input in a tuple is bound when compiling."""
@@ -192,6 +222,7 @@ def cases():
         rows + [None, None, real(1, 3, 5, 5)], 1, {"num_heads": 3, "unidirectional": 1}
     yield "heads_past", "MultiHeadAttention", \
         rows + [None, None, None, real(2, 3, 4, 8), real(2, 3, 4, 8)], 3, {"num_heads": 3}
+    yield from merged()
     # Heads of 16, which is what ONNX Runtime has kernels for.
     cos, sin = caches(16, 8)
     few = [real(2, 5, 64), real(2, 5, 32), real(2, 5, 32)]

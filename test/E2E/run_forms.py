@@ -298,6 +298,22 @@ def trees():
     for post in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"):
         yield form(f"regressor_{post}", 20, op, features(),
                    **Forest(RANDOM, 2, 3, range(6), low=0).regressor(), post_transform=post)
+    # A label and the scores of its two classes, of one score.
+    for post in ("NONE", "LOGISTIC"):
+        yield form(f"linear_one_{post}", 20, "ai.onnx.ml:LinearClassifier", real(24, 3),
+                   coefficients=[1.0, -2.0, 0.5], intercepts=[0.25], post_transform=post,
+                   classlabels_ints=[4, 7], outputs=2)
+    yield form("svm_linear", 20, "ai.onnx.ml:SVMClassifier", real(24, 3), rho=[0.25],
+               coefficients=[*map(float, real(9))], classlabels_ints=[4, 7, 9],
+               kernel_type="LINEAR", kernel_params=[0.0, 0.0, 0.0], outputs=2)
+    yield form("features", 20, "ai.onnx.ml:FeatureVectorizer", real(24, 3),
+               real(24, 2), inputdimensions=[3, 2])
+    keys = dict(keys_floats=[1.0, float("nan"), 2.0], values_floats=[0.5, 7.0, -1.0])
+    x = RANDOM.choice(floats(1, 2, 3, np.nan), (24, 3))
+    yield form("encoded", 21, "ai.onnx.ml:LabelEncoder", x, **keys, default_float=9.0)
+    yield form("imputed_integers", 20, "ai.onnx.ml:Imputer",
+               ints(RANDOM.integers(-1, 3, (24, 3))), imputed_value_int64s=[5, 6, 7],
+               replaced_value_int64=-1)
 
 
 def transformed(scores, post):
