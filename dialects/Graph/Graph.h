@@ -56,6 +56,7 @@ kernels::OpFacts rowFacts(mlir::Operation *op, uint64_t axis, bool toEnd = false
 kernels::OpFacts reductionFacts(mlir::Operation *op);
 kernels::OpFacts scatterFacts(mlir::Operation *op);
 kernels::OpFacts suppressFacts();
+kernels::OpFacts treesFacts(mlir::Operation *op);
 
 std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payload);
 

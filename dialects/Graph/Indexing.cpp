@@ -387,3 +387,57 @@ SuppressOp::evaluate(ArrayRef<const HostTensor *> operands) {
                                      ? suppressed<double>(operands, most, getCenters())
                                      : suppressed<float>(operands, most, getCenters())};
 }
+
+//===-- Trees -------------------------------------------------------------===//
+
+Expected<ShardingRule> TreesOp::ruleFor(const std::vector<Shape> &shapes,
+                                        Adaptor adaptor) {
+  const Shape &rows = shapes[0], &nodes = shapes[1], &weights = shapes[4];
+  if (rows.size() != 2 || nodes.size() != 2 || shapes[2] != nodes || shapes[3] != nodes ||
+      weights.size() != 3 || weights[0] != nodes[0] || weights[1] != nodes[1])
+    return makeError("rows must be [r, f], features, splits and children [t, n], and "
+                     "weights [t, n, k]");
+  if (static_cast<int64_t>(adaptor.getDepth()) < 0)
+    return makeError("depth is negative");
+  ShardingRule rule;
+  std::vector<int32_t> row = rule.addLoop(rows[0], loop::Parallel{});
+  std::vector<int32_t> feature = rule.addLoop(rows[1], loop::Replicate{});
+  std::vector<int32_t> tree = rule.addLoop(nodes[0], loop::Parallel{});
+  std::vector<int32_t> node = rule.addLoop(nodes[1], loop::Replicate{});
+  std::vector<int32_t> weight = rule.addLoop(weights[2], loop::Parallel{});
+  TensorFactors table{tree, node};
+  rule.operands = {{row, feature}, table, table, table, {tree, node, weight}};
+  rule.results = {{tree, row, weight}};
+  return rule;
+}
+
+/// A comparison of a level, for each element.
+int64_t TreesOp::getFlops() {
+  return elementCount(shapeOf(getResult())) * static_cast<int64_t>(getDepth());
+}
+
+Expected<std::vector<HostTensor>>
+TreesOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &shape = operands[0]->shape, &table = operands[4]->shape;
+  std::vector<double> x = reference::values<double>(*operands[0]);
+  std::vector<int64_t> features = reference::values<int64_t>(*operands[1]);
+  std::vector<double> splits = reference::values<double>(*operands[2]);
+  std::vector<int64_t> children = reference::values<int64_t>(*operands[3]);
+  std::vector<double> weights = reference::values<double>(*operands[4]), result;
+  int64_t rows = shape[0], width = shape[1], nodes = table[1], each = table[2];
+  for (int64_t t = 0; t < table[0]; ++t)
+    for (int64_t r = 0; r < rows; ++r) {
+      int64_t at = t * nodes;
+      for (int64_t step = 0; step < static_cast<int64_t>(getDepth()); ++step) {
+        int64_t given = features[at], feature = given < 0 ? ~given : given;
+        double value = x[r * width + std::clamp<int64_t>(feature, 0, width - 1)];
+        bool isBehind = std::isnan(value) ? given >= 0 : value > splits[at];
+        int64_t child = children[at] + (isBehind ? 1 : 0);
+        at = t * nodes + std::clamp<int64_t>(child, 0, nodes - 1);
+      }
+      for (int64_t k = 0; k < each; ++k)
+        result.push_back(weights[at * each + k]);
+    }
+  return oneResult(
+      reference::tensor<double>(operands[0]->type, {table[0], rows, each}, result));
+}

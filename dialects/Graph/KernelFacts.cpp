@@ -36,6 +36,13 @@ kernels::OpFacts graph::detail::suppressFacts() {
   return facts;
 }
 
+/// A level is four lookups, two comparisons and a sum.
+kernels::OpFacts graph::detail::treesFacts(Operation *op) {
+  kernels::OpFacts facts = kernels::OpFacts::of(kernels::OpKind::Indexed);
+  facts.steps = 8 * static_cast<double>(cast<TreesOp>(op).getDepth());
+  return facts;
+}
+
 kernels::OpFacts graph::detail::scatterFacts(Operation *op) {
   kernels::OpFacts facts = rowFacts(op, cast<ScatterElementsOp>(op).getAxis());
   facts.mayChangeInPlace = true;

@@ -239,76 +239,219 @@ Expected<Trees> NamedTrees::read() {
   return std::move(t);
 }
 
-/// Where `at` [rows, trees] leads in one step.
-static Value step(Compose &c, const Trees &t, Value x, Value at) {
-  auto count = static_cast<int64_t>(t.all);
-  auto look = [&](const std::vector<double> &table, Type type) {
-    return c.gather(c.tensor(type, {count}, table), at, 0);
+namespace {
+/// Trees as graph.trees has them: of each tree a row of tables, from the root on, in
+/// which two nodes stand side by side to which one leads.
+class Tables {
+public:
+  /// `type`: of the features, f32 or f64.
+  Tables(Compose &c, const Trees &t, Type type) : c(c), t(t), type(type) {}
+
+  Expected<void> build();
+  /// [trees, rows, targets]: what the leaf of each tree says of a target, `none` where
+  /// that is nothing. `isFlag`: 1 where it says something.
+  Value emit(Value x, int64_t targets, double none, bool isFlag);
+  /// Whether of each target all leaves of some tree say something.
+  bool saysAll(int64_t targets) const;
+
+private:
+  /// A node to be written: of `t`, or the comparison `part` of it with a set's numbers.
+  struct Source {
+    size_t node = 0, part = 0;
   };
-  Value value = c.op("gather_elements", {x, look(t.feature, c.i64())},
-                     c.importer.attr("axis", int64_t(1)));
-  Value split = look(t.split, c.type(x)), mode = look(t.mode, c.i64());
-  Value isTrue = c.op("less_equal", {value, split});
-  auto choose = [&](int64_t number, Value holds) {
-    isTrue = c.select(c.equal(mode, static_cast<double>(number)), holds, isTrue);
+  struct Row {
+    double feature = -1, split = INFINITY, child = 0;
+    int64_t leaf = -1;
   };
-  auto has = [&](double number) { return llvm::is_contained(t.mode, number); };
-  if (has(1))
-    choose(1, c.less(value, split));
-  if (has(2))
-    choose(2, c.op("greater_equal", {value, split}));
-  if (has(3))
-    choose(3, c.op("greater", {value, split}));
-  if (has(4))
-    choose(4, c.equal(value, split));
-  if (has(5))
-    choose(5, c.op("not", c.equal(value, split)));
-  if (has(6) && t.width != 0) {
-    Shape shape = c.shape(at);
-    auto width = static_cast<int64_t>(t.width);
-    Value sets = c.gather(c.tensor(c.type(x), {count, width}, t.members), at, 0);
-    Value same = c.equal(sets, c.reshape(value, {shape[0], shape[1], 1}));
-    Value number = c.sum(c.cast(same, c.i64()), {2}, false);
-    choose(6, c.less(c.like(number, 0), number));
+  struct Pending {
+    size_t at;
+    Source source;
+    int64_t depth;
+  };
+  bool grow(double root);
+  bool branch(std::vector<Row> &rows, const Pending &one, Source &here, Source &behind);
+  /// The greatest number of the type below `value`.
+  double below(double value) const {
+    return type.isF64() ? std::nextafter(value, -INFINITY)
+                        : std::nextafter(static_cast<float>(value), -INFINITY);
   }
-  if (llvm::any_of(t.trueIfMissing, [](double flag) { return flag != 0; })) {
-    Value tracks = c.less(c.scalar(c.i64(), 0), look(t.trueIfMissing, c.i64()));
-    isTrue = c.op("or", {isTrue, c.both(c.op("isnan", value), tracks)});
-  }
-  return c.select(isTrue, look(t.onTrue, c.i64()), look(t.onFalse, c.i64()));
+  std::vector<double> numbersOf(size_t node) const;
+
+  Compose &c;
+  const Trees &t;
+  Type type;
+  std::vector<std::vector<Row>> trees;
+  int64_t depth = 0;
+};
+} // namespace
+
+/// The numbers with which a node compares for equality.
+std::vector<double> Tables::numbersOf(size_t node) const {
+  if (t.mode[node] != 6)
+    return {t.split[node]};
+  std::vector<double> numbers;
+  for (size_t i = 0; i < t.width; ++i)
+    if (double number = t.members[node * t.width + i]; !std::isnan(number))
+      numbers.push_back(number);
+  return numbers;
 }
 
-/// Each row goes down every tree at once, as many steps as the lowest leaf is away;
-/// leaves wait. Then [rows, targets] of what the leaves add to each target, with `base`
-/// per target where there are some. A target of which no tree says anything is 0.
+/// Every mode is "at most": below a number is at most the one before it, more than a
+/// number are the nodes exchanged, and equality is both, one number after the other. NaN
+/// goes where it does by the mode: nothing holds of it but that it differs.
+bool Tables::branch(std::vector<Row> &rows, const Pending &one, Source &here,
+                    Source &behind) {
+  Row &row = rows[one.at];
+  size_t node = one.source.node, part = one.source.part;
+  Source yes{static_cast<size_t>(t.onTrue[node])},
+      no{static_cast<size_t>(t.onFalse[node])};
+  auto mode = static_cast<int64_t>(t.mode[node]);
+  bool tracks = t.trueIfMissing[node] != 0, isLow = false;
+  double split = t.split[node];
+  if (mode < 4) {
+    bool isMore = mode == 2 || mode == 3;
+    here = isMore ? no : yes, behind = isMore ? yes : no;
+    isLow = isMore != tracks;
+    if (mode == 1 || mode == 2)
+      split = below(split);
+  } else {
+    std::vector<double> numbers = numbersOf(node);
+    if (numbers.empty())
+      return false;
+    if (mode == 5)
+      std::swap(yes, no), tracks = false;
+    split = numbers[part / 2];
+    Source next = part / 2 + 1 < numbers.size() ? Source{node, part / 2 * 2 + 2} : no;
+    if (part % 2 == 0) {
+      here = {node, part + 1}, behind = next, isLow = tracks;
+    } else {
+      here = next, behind = yes, split = below(split);
+    }
+  }
+  row.split = split;
+  row.feature = isLow ? -1 - t.feature[node] : t.feature[node];
+  return std::isfinite(split) || (mode == 0 || mode == 3);
+}
+
+bool Tables::grow(double root) {
+  std::vector<Row> rows(1);
+  std::vector<Pending> pending{{0, {static_cast<size_t>(root), 0}, 0}};
+  for (size_t i = 0; i < pending.size(); ++i) {
+    Pending one = pending[i];
+    if (one.source.node >= t.interior) {
+      rows[one.at].leaf = static_cast<int64_t>(one.source.node - t.interior);
+      rows[one.at].child = static_cast<double>(one.at);
+      continue;
+    }
+    Source here, behind;
+    if (!branch(rows, one, here, behind))
+      return false;
+    rows[one.at].child = static_cast<double>(rows.size());
+    depth = std::max(depth, one.depth + 1);
+    for (Source source : {here, behind}) {
+      pending.push_back({rows.size(), source, one.depth + 1});
+      rows.push_back({});
+    }
+  }
+  trees.push_back(std::move(rows));
+  return true;
+}
+
+Expected<void> Tables::build() {
+  for (double root : t.roots)
+    if (!grow(root))
+      return makeError("a node compares with an infinite number, or with none");
+  return {};
+}
+
+bool Tables::saysAll(int64_t targets) const {
+  std::vector<bool> said(static_cast<size_t>(targets), false);
+  for (const std::vector<Row> &rows : trees) {
+    std::vector<size_t> count(said.size());
+    size_t leaves = 0;
+    for (const Row &row : rows) {
+      leaves += row.leaf >= 0 ? 1 : 0;
+      for (size_t e = 0; row.leaf >= 0 && e < t.each; ++e)
+        if (double target = t.target[static_cast<size_t>(row.leaf) * t.each + e];
+            target >= 0)
+          ++count[static_cast<size_t>(target)];
+    }
+    for (size_t k = 0; k < said.size(); ++k)
+      said[k] = said[k] || count[k] == leaves;
+  }
+  return !llvm::is_contained(said, false);
+}
+
+Value Tables::emit(Value x, int64_t targets, double none, bool isFlag) {
+  size_t count = trees.size(), nodes = 1, each = static_cast<size_t>(targets);
+  for (const std::vector<Row> &rows : trees)
+    nodes = std::max(nodes, rows.size());
+  std::vector<double> feature(count * nodes, -1), split(count * nodes, INFINITY),
+      child(count * nodes), weight(count * nodes * each, none);
+  for (size_t k = 0; k < count; ++k)
+    for (size_t i = 0; i < trees[k].size(); ++i) {
+      const Row &row = trees[k][i];
+      size_t at = k * nodes + i;
+      feature[at] = row.feature, split[at] = row.split, child[at] = row.child;
+      for (size_t e = 0; row.leaf >= 0 && e < t.each; ++e) {
+        size_t entry = static_cast<size_t>(row.leaf) * t.each + e;
+        if (t.target[entry] >= 0)
+          weight[at * each + static_cast<size_t>(t.target[entry])] =
+              isFlag ? 1 : t.weight[entry];
+      }
+    }
+  Shape table{static_cast<int64_t>(count), static_cast<int64_t>(nodes)};
+  Shape weights = table;
+  weights.push_back(targets);
+  Type i32 = c.builder.getI32Type();
+  Value says = c.tensor(type, weights, weight);
+  auto walk = [&](Value weighs) {
+    return c.op("trees",
+                {x, c.tensor(i32, table, feature), c.tensor(type, table, split),
+                 c.tensor(i32, table, child), weighs},
+                c.attr("depth", depth));
+  };
+  constexpr size_t maxExact = size_t(1) << 24; // integers of an f32
+  if (targets == 1 || nodes > maxExact)
+    return walk(says);
+  // A kernel of several targets would walk once for each: the places are kept.
+  std::vector<double> places(count * nodes);
+  for (size_t i = 0; i < places.size(); ++i)
+    places[i] = static_cast<double>(i % nodes);
+  Value leaf = c.cast(walk(c.tensor(type, {table[0], table[1], 1}, places)), i32);
+  return c.op("gather_nd", {says, leaf}, c.attr("batch_dims", int64_t(1)));
+}
+
+/// [rows, targets] of what the leaves say of each target, with `base` per target where
+/// there are some. A target of which no tree says anything is 0.
 static Value scored(Compose &c, const Trees &t, Value x, int64_t targets, int64_t how,
                     const std::vector<double> &base = {}) {
-  int64_t rows = c.shape(x)[0], count = static_cast<int64_t>(t.roots.size());
-  auto leaves = static_cast<int64_t>(t.all - t.interior);
-  auto each = static_cast<int64_t>(t.each), entries = count * each;
-  Value at = c.broadcast(c.tensor(c.i64(), {count}, t.roots), {rows, count});
-  for (size_t i = 0; i < t.depth && !c.failed(); ++i)
-    at = step(c, t, x, at);
-  Value leaf = c.sub(at, static_cast<double>(t.interior));
-  auto look = [&](Type type, const std::vector<double> &table) {
-    return c.reshape(c.gather(c.tensor(type, {leaves, each}, table), leaf, 0),
-                     {rows, entries, 1});
-  };
-  Value weight = look(c.type(x), t.weight), target = look(c.i64(), t.target);
-  Value isHere = c.equal(target, c.iota(c.i64(), targets, 2, 3));
+  for (double target : t.target)
+    if (target >= static_cast<double>(targets))
+      return c.fail("a weight of target " + std::to_string(static_cast<int64_t>(target)) +
+                    ", and there are " + std::to_string(targets));
+  for (double feature : t.feature)
+    if (!c.failed() && (feature < 0 || feature >= static_cast<double>(c.shape(x)[1])))
+      return c.fail("a node asks for feature " +
+                    std::to_string(static_cast<int64_t>(feature)) + " of " +
+                    std::to_string(c.shape(x)[1]));
+  Tables tables(c, t, c.type(x));
+  if (auto built = tables.build(); !built)
+    return c.fail(built.error().message);
   bool isSum = how == Average || how == Sum;
-  Value none = c.like(x, isSum ? 0 : how == Min ? INFINITY : -INFINITY);
   ReduceKind kind = isSum        ? ReduceKind::Sum
                     : how == Min ? ReduceKind::Min
                                  : ReduceKind::Max;
-  Value y = c.reduce(kind, c.select(isHere, weight, none), {1}, false);
+  double none = isSum ? 0 : how == Min ? INFINITY : -INFINITY;
+  Value y = c.reduce(kind, tables.emit(x, targets, none, false), {0}, false);
   if (how == Average)
-    y = c.div(y, static_cast<double>(count));
+    y = c.div(y, static_cast<double>(t.roots.size()));
   if (!base.empty())
     y = c.add(y, c.tensor(c.type(y), {targets}, base));
-  if (isSum && base.empty())
+  if ((isSum && base.empty()) || tables.saysAll(targets))
     return y;
-  return c.select(c.reduce(ReduceKind::Max, isHere, {1}, false), y, c.like(y, 0));
+  Value said = c.reduce(ReduceKind::Max, tables.emit(x, targets, 0, true), {0}, false);
+  return c.select(c.less(c.like(said, 0), said), y, c.like(y, 0));
 }
 
 static Expected<Values> importTreeEnsemble(Importer &importer, const Node &node) {

@@ -427,6 +427,8 @@ static std::vector<OpCase> movements() {
   inferred("graph.sort", {"4x6xf32"}, "axis = 1, count = 3, descending = true");
   inferred("graph.sort", {"6x4xi32"}, "axis = 0, count = 6, descending = false",
            {{Data::Few}});
+  inferred("graph.trees", {"4x3xf32", "6x7xi32", "6x7xf32", "6x7xi32", "6x7x2xf32"},
+           "depth = 3");
   inferred("graph.suppress", {"2x3x8xf32", "2x3x8xi1", "2x8x4xf32", "f32"}, "most = 5");
   inferred("graph.suppress", {"4x2x5xf32", "4x2x5xi1", "4x5x4xf32", "f32"},
            "most = 2, centers");

@@ -116,4 +116,44 @@ def Graph_SuppressOp : Graph_InferredOp<"suppress"> {
   }];
 }
 
+def Graph_RealTensor : StaticShapeTensorOf<[F32, F64]>;
+def Graph_PlacesTensor : StaticShapeTensorOf<[I32]>;
+
+def Graph_TreesOp : Graph_InferredOp<"trees"> {
+  let kernel = "detail::treesFacts(*this)";
+  let summary = "What the leaf weighs to which each tree leads each row";
+  let description = [{
+    `rows` are [r, f], features of each row. A tree is a row of [t, n] tables: node `i`
+    leads to node `children[i]` where the row's feature `features[i]` is at most
+    `splits[i]`, and to the node behind that where it is more. Where the feature is NaN,
+    that is the node behind, but `children[i]` if `features[i]` is ~feature, a negative
+    number. From node 0 on `depth` steps are taken; a leaf leads to itself (by an infinite
+    split and ~0). The result is [t, r, k]: `weights` [t, n, k] of the node that is
+    reached. A sum over the trees is a reduction of it, in the same kernel.
+
+    ```mlir
+    %y = graph.trees %x, %features, %splits, %children, %weights {depth = 3}
+        : (tensor<50x4xf32>, tensor<9x15xi32>, tensor<9x15xf32>, tensor<9x15xi32>,
+           tensor<9x15x1xf32>) -> tensor<9x50x1xf32>
+    %sum = graph.reduce %y {axes = [0], keep_dims = false, kind = sum} …
+    ```
+
+    Places are those of import, which are in the tables.
+  }] # proof;
+  let whole = "Features and nodes: which of them a row asks for follows from the nodes "
+              "before. Rows, trees and weights split.";
+  let arguments = (ins Graph_RealTensor:$rows, Graph_PlacesTensor:$features,
+                       Graph_RealTensor:$splits, Graph_PlacesTensor:$children,
+                       Graph_RealTensor:$weights, I64Attr:$depth);
+  let linear = [LinearSum<[4]>, LinearMax<[4]>, LinearMin<[4]>, LinearProd<[4]>];
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops();
+    /// Behind the trees that there are: leaves of weight 0.
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      return operand == 1 || operand == 3 ? std::optional(::partita::ReduceKind::Sum)
+                                          : std::nullopt;
+    }
+  }];
+}
+
 #endif // PARTITA_DIALECTS_GRAPH_OPS_INDEXING

@@ -98,6 +98,43 @@ struct GatherElementsModel
   }
 };
 
+/// A tree is gone down in as many steps as its lowest leaf is away, without a branch, so
+/// that rows or trees go down side by side in a vector.
+struct TreesModel : IndexedOpInterface::ExternalModel<TreesModel, graph::TreesOp> {
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    OpBuilder &b = e.builder;
+    Location where = e.location;
+    const std::vector<int> &reads = e.node(number).reads;
+    Value tree = index[0], row = index[1], at = e.integer(0);
+    auto wide = [&](Value place) -> Value {
+      return arith::ExtSIOp::create(b, where, b.getI64Type(), place);
+    };
+    auto depth = static_cast<int64_t>(cast<graph::TreesOp>(op).getDepth());
+    for (int64_t step = 0; step < depth; ++step) {
+      Value given = e.loadAt(reads[1], {tree, at});
+      Value zero = arith::ConstantIntOp::create(b, where, 0, 32);
+      Value isLower =
+          arith::CmpIOp::create(b, where, arith::CmpIPredicate::slt, given, zero);
+      Value sign = arith::ShRSIOp::create(b, where, given,
+                                          arith::ConstantIntOp::create(b, where, 31, 32));
+      Value feature = wide(arith::XOrIOp::create(b, where, given, sign));
+      Value value = e.loadAt(reads[0], {row, feature});
+      Value split = e.loadAt(reads[2], {tree, at});
+      Value isMore =
+          arith::CmpFOp::create(b, where, arith::CmpFPredicate::OGT, value, split);
+      Value isAny =
+          arith::CmpFOp::create(b, where, arith::CmpFPredicate::UGT, value, split);
+      Value isBehind = arith::SelectOp::create(b, where, isLower, isMore, isAny);
+      Value child = e.loadAt(reads[3], {tree, at});
+      at = arith::AddIOp::create(
+          b, where, wide(child),
+          arith::ExtUIOp::create(b, where, b.getI64Type(), isBehind));
+    }
+    return e.loadAt(reads[4], {tree, at, index[2]});
+  }
+};
+
 /// The place of an index in the rank's block: its digits over the factors of the dim,
 /// each relative to where the block begins. Scalars: where, per factor; behind them how
 /// long the rank's block is, if the dim has given blocks.
@@ -574,6 +611,7 @@ private:
 
 void codegen::attachIndexedModels(MLIRContext &context) {
   graph::GatherOp::attachInterface<GatherModel>(context);
+  graph::TreesOp::attachInterface<TreesModel>(context);
   graph::GatherElementsOp::attachInterface<GatherElementsModel>(context);
   graph::GatherNDOp::attachInterface<GatherNDModel>(context);
   graph::ResizeOp::attachInterface<ResizeModel>(context);
