@@ -134,7 +134,8 @@ TEST_CASE("types that the compiler does not know") {
   CHECK(failure(parse("g (seq(float[2]) x) => (float[2] y) { y = SequenceAt (x, x) }")) ==
         "input 'x' is not a tensor");
   CHECK(failure(parse("g (float[2] x) => (string[2] y) { y = Cast <to = 8> (x) }")) ==
-        "output 'y' has element type STRING, which is not supported");
+        "output 'y' has element type STRING, which is not supported: labels are to be "
+        "integers, or the output to be removed");
   auto proto = parse("g (float[2] x) => (float[2] y) { y = Add (x, w) }");
   auto &weight = *proto.mutable_graph()->add_initializer();
   weight.set_name("w");
