@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SSHD = '''#!{python}
 """Runs the commands that clients send, as sshd would: "SSHD -p PORT …"."""
 import os, signal, socket, subprocess, sys, threading
@@ -132,6 +133,10 @@ class Cluster:
         lines += [f"cp -a /etc {root}/etc; mkdir -p {root}/home {root}/run {root}/old",
                   f"mkdir -m 1777 {root}/tmp; mkdir {root}/proc {root}/dev",
                   f"mount -t proc proc {root}/proc; mount --rbind /dev {root}/dev",
+                  # The project may lie where a pod has a folder of its own.
+                  *(f"mkdir -p {root}{path}; mount --rbind {path} {root}{path}"
+                    for path in (ROOT, sys.prefix, sys.base_prefix, self.path)
+                    if path.split("/")[1] in own),
                   f"mkdir -p {root}/image; mount --bind {self.folder} {root}/image",
                   f"mount -t tmpfs tmpfs {root}/dev/shm"]
         for source, path, read_only in sorted(pod.mounts, key=lambda it: it[1]):
@@ -200,7 +205,7 @@ class Cluster:
 
     def wait_ready(self, pod, port=2222):
         """As the readiness probe does."""
-        end = time.time() + 30
+        end = time.time() + 120
         while time.time() < end and pod.process.poll() is None:
             try:
                 return socket.create_connection((self.address(pod.name), port), 1).close()

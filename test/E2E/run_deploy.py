@@ -86,10 +86,10 @@ def losses_of(path):
 
 
 def wait_for(what, holds, pods):
-    end = time.time() + 60
+    end = time.time() + 240
     while not holds():
         if time.time() > end or any(pod.process.poll() is not None for pod in pods):
-            raise RuntimeError(f"no {what} within a minute, or a pod ended before")
+            raise RuntimeError(f"no {what} within four minutes, or a pod ended before")
         time.sleep(0.005)
 
 
