@@ -8,7 +8,9 @@ of the decoder reads, skips over stages (U-Net), running moments (ResNet), exper
 options cover every pair of two. On virtual ranks in f64 (`verify`) every weight, moment and
 metric of 8 steps (quick tier: 4) is within 1e-9 of the unpartitioned step's; what is left is the order of sums.
 On real ranks in f32, threads and MPI, losses of 50 steps (quick tier: 8) are within 1e-4 of
-those of the same mesh without stages, and states within 1e-3 of the largest.
+those of the same mesh without stages, and weights (running moments too) within 1e-3 of the
+largest. Momenta are no measure there: after 50 steps of ResNet-18 at this size those of one rank
+and of two, both without stages, differ by 7%.
 """
 import argparse
 import concurrent.futures
@@ -20,6 +22,7 @@ import sys
 import tempfile
 
 import numpy as np
+import onnx
 
 import tier
 import training_models
@@ -155,13 +158,13 @@ class Pipeline(Step):
             return losses, read_states(f"{states}/state.safetensors")[0]
 
 
-def apart(actual, expected):
+def apart(actual, expected, weights):
     losses = max(abs(a - e) / abs(e) for a, e in zip(actual[0], expected[0]))
     assert actual[1].keys() == expected[1].keys(), (
         f"states {actual[1].keys() ^ expected[1].keys()} are missing, or are too many")
     assert len(actual[0]) == len(expected[0]) == STEPS_ON_RANKS
     states = max(np.abs(actual[1][k] - v).max() / max(1e-2, np.abs(v).max())
-                 for k, v in expected[1].items() if v.dtype.kind == "f")
+                 for k, v in expected[1].items() if k in weights)
     return losses, states
 
 
@@ -181,9 +184,10 @@ def on_ranks(command, work, name, number):
                       "nan": None, "recompute": False})
     expected = Pipeline(command, work, name, spec_of(row), mesh_of(row)).run(command, "local")
     step, worst = Pipeline(command, work, name, spec_of(row), arguments_of(row)), [0, 0]
+    weights = {tensor.name for tensor in onnx.load(f"{work}/{name}.onnx").graph.initializer}
     # The quick tier has each transport in every other row.
     for transport in (("local", "mpi") if not tier.is_quick() else (("local", "mpi")[number % 2],)):
-        far = apart(step.run(command, transport), expected)
+        far = apart(step.run(command, transport), expected, weights)
         worst = [max(a, b) for a, b in zip(worst, far)]
         if far[0] > 1e-4 or far[1] > 1e-3:
             raise RuntimeError(f"{row}, {transport}: losses within {far[0]:.1e}, states "
