@@ -6,7 +6,8 @@ usage: run_pipelines.py PARTITA [--models NAME,…] [--jobs N]
 Models in which something unusual crosses: tied weights (GPT-2, T5), an encoder that every stage
 of the decoder reads, skips over stages (U-Net), running moments (ResNet), experts. Rows of
 options cover every pair of two. On virtual ranks in f64 (`verify`) every weight, moment and
-metric of 8 steps (quick tier: 4) is within 1e-9 of the unpartitioned step's; what is left is the order of sums.
+metric of 8 steps (quick tier: 4) is within 1e-9 of the unpartitioned step's; what is left is the
+order of sums.
 On real ranks in f32, threads and MPI, losses of 50 steps (quick tier: 8) are within 1e-4 of
 those of the same mesh without stages, and weights (running moments too) within 1e-3 of the
 largest. Momenta are no measure there: after 50 steps of ResNet-18 at this size those of one rank
