@@ -163,9 +163,10 @@ namespace {
 /// runs the four parts that read or give activations at the units below, and the same six
 /// units later for the next micro-batch. Two of six units are left for W.
 ///
-///   there      F of stage i at    down·i            B of stage 2G−1−i at  begin[1] +
-///   down·i and back   F of stage 2G−1−i  begin[0] + up·(G−1−i)   B of stage i  begin[2]
-///   + up·(G−1−i)
+///   F of stage i        down·i
+///   F of stage 2G−1−i   begin[0] + up·(G−1−i)
+///   B of stage 2G−1−i   begin[1] + down·i
+///   B of stage i        begin[2] + up·(G−1−i)
 ///
 /// A group keeps what lies between F and B: (2·(G−1)·(down+up) + what turning costs) / 6
 /// stages, alike on all groups. (down, up) = (4, 2) keeps 2G stages and leaves no bubble,
@@ -180,8 +181,10 @@ struct Vee {
     return {down * i, begin[0] + back, begin[1] + down * i, begin[2] + back};
   }
 
-  /// Begins as early as no group has two parts at once, of whatever micro-batches.
-  bool place() {
+  /// Begins as early as no group has two parts at once, of whatever micro-batches. For
+  /// the slopes above such begins exist with any number of groups: what matters of it is
+  /// its rest by six.
+  void place() {
     int64_t best = -1;
     std::array<int64_t, 3> found = {};
     for (int64_t wait = 0; wait < period * period * period; ++wait) {
@@ -194,7 +197,6 @@ struct Vee {
       }
     }
     begin = found;
-    return best >= 0;
   }
 
   Orders orders(int64_t count) const {
@@ -254,10 +256,13 @@ namespace {
 /// waits, a later forward part comes forward. `room` in forward parts.
 class WeightFiller {
 public:
-  WeightFiller(Orders given, const std::vector<int64_t> &groupOf, int64_t count,
+  WeightFiller(const Orders &given, const std::vector<int64_t> &groupOf, int64_t count,
                const std::vector<StepTimes> &times, int64_t room, double patience)
-      : orders(std::move(given)), clock(groupOf, count, /*partsWeights=*/true, times),
-        room(room), patience(patience), pending(orders.size()), made(orders.size()) {}
+      : orders(given.size()), clock(groupOf, count, /*partsWeights=*/true, times),
+        room(room), patience(patience), pending(orders.size()), made(orders.size()) {
+    for (size_t g = 0; g < given.size(); ++g)
+      orders[g].assign(given[g].begin(), given[g].end());
+  }
 
   Orders run() {
     for (bool moves = true; moves;) {
@@ -302,7 +307,7 @@ private:
     while (runForward(group, ready))
       ;
     add(group, turn);
-    orders[group].erase(orders[group].begin());
+    orders[group].pop_front();
     if (turn.part == StepPart::Backward)
       pending[group].push_back({StepPart::Weight, turn.microBatch, turn.stage});
   }
@@ -326,7 +331,7 @@ private:
   static constexpr double slack =
       1e-12; ///< seconds, for sums of times that differ by rounding
 
-  Orders orders; ///< what has not run yet
+  std::vector<std::deque<StepTurn>> orders; ///< by group, turns that have not run yet
   StepClock clock;
   int64_t room;
   double patience;
@@ -373,7 +378,7 @@ static Orders veeOrders(ScheduleKind kind, const std::vector<int64_t> &groupOf,
   Vee vee{groups, 1, 1};
   if (kind != ScheduleKind::VMin)
     vee = kind == ScheduleKind::VHalf ? Vee{groups, 2, 1} : Vee{groups, 4, 2};
-  [[maybe_unused]] const bool isPlaced = vee.place();
+  vee.place();
   const Orders orders = vee.orders(count);
   // A stage or two more, whose weight parts wait for time that is left.
   const int64_t room = mostKept(orders) + (kind == ScheduleKind::ZeroBubbleV ? 0

@@ -5,6 +5,7 @@
 #include "partita/Base/Files/Json.h"
 #include "partita/Base/Units.h"
 #include "partita/Comm/StepTimeline.h"
+#include "partita/Report/Cells.h"
 
 #include <algorithm>
 #include <array>
@@ -134,11 +135,6 @@ struct Sums {
 };
 } // namespace
 
-static std::string padded(std::string text, size_t width) {
-  text.resize(std::max(width, text.size() + 1), ' ');
-  return text;
-}
-
 static std::vector<Sums> sumsOf(const TraceReader &trace, const PipelineStep &step,
                                 std::vector<StepTimes> &times) {
   std::map<int64_t, std::pair<int64_t, Sums>> byRank;
@@ -203,18 +199,18 @@ Expected<std::string> report::stepTraceText(const PlanEntry &plan,
         "%-7s", formatted("%.1f%%", 100 * (1 - busy / std::max(all, 1e-12))).c_str());
   };
   for (size_t g = 0; g < groups.size(); ++g) {
-    text += padded("  group " + std::to_string(g), 11);
+    text += cell("  group " + std::to_string(g), 11);
     for (double part : groups[g].parts)
-      text += padded(durationText(part), 12);
-    text += padded(durationText(groups[g].once), 12) + share(groups[g].all(), seconds) +
+      text += cell(durationText(part), 12);
+    text += cell(durationText(groups[g].once), 12) + share(groups[g].all(), seconds) +
             share(line.busy[g] + groups[g].once, planned) + "\n";
   }
   constexpr int cells = 40;
   for (int64_t g = 0; g < step.groups(); ++g) {
-    text += padded("  group " + std::to_string(g), 11);
+    text += cell("  group " + std::to_string(g), 11);
     for (int c = 0; c < cells; ++c)
-      text += padded(partAt(trace, step, g, trace.begin + seconds * (c + 0.5) / cells),
-                     step.groups() < step.stages() ? 5 : 4);
+      text += cell(partAt(trace, step, g, trace.begin + seconds * (c + 0.5) / cells),
+                   step.groups() < step.stages() ? 5 : 4);
     text.erase(text.find_last_not_of(' ') + 1);
     text += "\n";
   }

@@ -54,7 +54,7 @@ public:
       std::vector<size_t> bounds = best;
       tryAll(bounds, 1);
     } else {
-      while (moveOne() && turns < mostTurns)
+      while (moveBounds())
         ;
     }
     return best;
@@ -117,8 +117,9 @@ private:
     }
   }
 
-  /// Moves one bound, by as many places as help; returns false if none does.
-  bool moveOne() {
+  /// Moves each bound by as many places as help; returns false if no move helps, or as
+  /// many turns as there may be are simulated.
+  bool moveBounds() {
     bool hasMoved = false;
     for (size_t k = 1; k + 1 < best.size(); ++k)
       for (size_t far = std::bit_floor(places.cuts.size()); far > 0; far /= 2)
@@ -128,6 +129,8 @@ private:
                      : bounds[k] + far >= bounds[k + 1])
             continue;
           bounds[k] = isBack ? bounds[k] - far : bounds[k] + far;
+          if (turns >= mostTurns)
+            return false;
           hasMoved |= improves(bounds);
         }
     return hasMoved;

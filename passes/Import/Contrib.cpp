@@ -324,8 +324,8 @@ static Value causal(Compose &c, int64_t queries, int64_t keys, int64_t before) {
 }
 
 /// [B] lengths or [B, T] flags as booleans [B, 1, 1, T], [B, S, T] flags as [B, 1, S, T].
-/// Of 2·B numbers the first B are ends, the others begins. Of 3·B + 2 numbers the first B
-/// are lengths; the others say where packed rows begin.
+/// A mask of 2·B numbers has ends, then begins. A mask of 3·B + 2 numbers has B lengths,
+/// then the places where packed rows begin.
 static Value keyMask(Compose &c, Value mask, int64_t batch, int64_t queries,
                      int64_t keys) {
   if (c.shape(mask) == Shape{3 * batch + 2})

@@ -299,7 +299,7 @@ static Expected<Values> importLabelEncoder(Importer &importer, const Node &node)
       Value isHere = c.equal(c.iota(c.i64(), count, 0, 1), static_cast<double>(k));
       same = c.op("or", {same, c.both(isHere, c.op("isnan", x))});
     }
-  // Of equal keys the last counts.
+  // The last of equal keys counts.
   Value number =
       c.select(same, c.add(c.iota(c.i64(), count, 0, 1), 1), c.scalar(c.i64(), 0));
   number = c.reduce(ReduceKind::Max, number, {static_cast<int64_t>(shape.size())}, false);

@@ -38,7 +38,7 @@ mlir::Value transformed(Compose &c, mlir::Value y, int64_t how);
 Expected<std::vector<double>> classLabels(const onnx_model::Node &node, const char *name);
 /// The labels at these places.
 mlir::Value labelled(Compose &c, mlir::Value places, const std::vector<double> &labels);
-/// Of scores [rows, classes] the label of the largest and the transformed scores. A
+/// The label of the largest of scores [rows, classes], and the transformed scores. A
 /// single score is the second class's, which has the row above `threshold`; of two
 /// classes the first has 1 minus that where `isChance`, else the negative.
 Expected<Values> classified(Compose &c, mlir::Value y, std::vector<double> labels,

@@ -9,7 +9,7 @@ using namespace partita;
 using namespace partita::import;
 using onnx_model::Node;
 
-/// Of rows and support vectors, as many as there are coefficients for: [rows, vectors].
+/// Kernel values [rows, vectors] of rows and `count` support vectors.
 static Value similarities(Compose &c, const Node &node, Value x, int64_t count) {
   auto kind =
       wordAttr(node, "kernel_type", {"LINEAR", "POLY", "RBF", "SIGMOID"}, "LINEAR");

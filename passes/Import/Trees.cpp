@@ -16,18 +16,18 @@ namespace {
 struct Trees {
   std::vector<double> feature, split, mode, onTrue, onFalse, trueIfMissing;
   std::vector<double> members; ///< `width` per node, NaN where there are fewer
-  /// Of each leaf, `each` targets and what it adds to them; target -1: none.
+  /// Targets of the leaves, `each` per leaf, and the weights for them; target -1: none.
   std::vector<double> weight, target;
   std::vector<double> roots;
-  size_t interior = 0, all = 0, width = 0, each = 1, depth = 0;
+  size_t interior = 0, all = 0, width = 0, each = 1;
 };
 
 /// By the numbers that they have as attributes.
 enum Aggregate { Average, Sum, Min, Max };
 } // namespace
 
-/// Steps from the roots to the lowest leaf; an error where nodes are no trees.
-static Expected<size_t> depthOf(const Trees &t) {
+/// An error where nodes are no trees.
+static Expected<void> checkTrees(const Trees &t) {
   std::vector<double> level = t.roots;
   size_t depth = 0;
   for (; !level.empty(); ++depth) {
@@ -43,7 +43,7 @@ static Expected<size_t> depthOf(const Trees &t) {
     }
     level = std::move(next);
   }
-  return depth - 1;
+  return {};
 }
 
 /// The sets of nodes of mode BRANCH_MEMBER, in the order of these, each ended by NaN.
@@ -99,10 +99,8 @@ static Expected<Trees> readTrees(const Node &node) {
   }
   addLeaves(t);
   readMembers(t, tensorAttr(node, "membership_values"));
-  auto depth = depthOf(t);
-  if (!depth)
-    return tl::unexpected(depth.error());
-  t.depth = *depth;
+  if (auto ok = checkTrees(t); !ok)
+    return tl::unexpected(ok.error());
   return t;
 }
 
@@ -232,10 +230,8 @@ Expected<Trees> NamedTrees::read() {
     if (auto done = (this->*step)(); !done)
       return tl::unexpected(done.error());
   addLeaves(t);
-  auto depth = depthOf(t);
-  if (!depth)
-    return tl::unexpected(depth.error());
-  t.depth = *depth;
+  if (auto ok = checkTrees(t); !ok)
+    return tl::unexpected(ok.error());
   return std::move(t);
 }
 
@@ -494,8 +490,8 @@ static Expected<Values> importTreeRegressor(Importer &importer, const Node &node
               realType(c, node))});
 }
 
-/// Of two classes of which the leaves weigh one alone, its score decides: from a half on
-/// where all weights are chances, else from 0 on.
+/// A score decides alone where leaves weigh one of two classes: from a half on where all
+/// weights are chances, else from 0 on.
 static Expected<Values> importTreeClassifier(Importer &importer, const Node &node) {
   Compose c(importer);
   auto trees = NamedTrees(node, "class").read();

@@ -496,8 +496,8 @@ private:
       return makeError("a program with loops or branches (graph.repeat, graph.if) is not "
                        "cut into stages");
     forward->graph.finalize();
-    auto ok = checkHintNames(forward->graph);
-    return request.train ? Expected<void>() : ok; // of a step see importStep
+    // The step has all names that hints may give (importStep).
+    return request.train ? Expected<void>() : checkHintNames(forward->graph);
   }
 
   /// By operation of the function that was read.

@@ -8,6 +8,7 @@
 #include "partita/Base/Units.h"
 #include "partita/Comm/StepText.h"
 #include "partita/Comm/StepTimeline.h"
+#include "partita/Report/Cells.h"
 #include "partita/Report/StepTrace.h"
 #include "passes/Pipelines/Compile.h"
 #include "passes/Shard/SearchPlan.h"
@@ -18,10 +19,7 @@
 
 using namespace partita;
 
-static std::string cell(std::string text, size_t width) {
-  text.resize(std::max(text.size() + 1, width), ' ');
-  return text;
-}
+using report::cell;
 
 static std::string peakText(const PlanPeak &peak) {
   if (peak.kinds.empty())

@@ -54,7 +54,7 @@ enum class ScheduleKind : uint8_t {
 
 struct StepSchedule {
   ScheduleKind kind = ScheduleKind::OneForwardOneBackward;
-  /// Of ZeroBubbleAuto: what a group may keep, in micro-batches over stages; above 0.
+  /// Room of ZeroBubbleAuto: micro-batches over stages that a group may keep; above 0.
   double room = 1;
 
   /// Tells whether two stages lie on each group, the second on the way back.

@@ -1,7 +1,7 @@
 //===- Deployment.h - A run of a bundle on a cluster ------------*- C++ -*-===//
 //
-// What a run needs of a cluster, whichever kind of cluster that is, and the file by which
-// each kind takes it: manifests of Kubernetes, a batch script of Slurm, a script for
+// Needs of a run, whichever kind of cluster runs it, and the file by which each kind
+// takes them: manifests of Kubernetes, a batch script of Slurm, a script for
 // hosts that are there. docs/deploy.md says what the files do.
 //
 //===----------------------------------------------------------------------===//

@@ -66,8 +66,8 @@ struct RunOptions {
   std::string entry;              ///< empty: the one that takes the inputs
   bool pad = false;               ///< shorter inputs are filled with zeros, see Fit.h
   std::string transport = "auto"; ///< "local", "mpi"; "auto": mpi if started by mpirun
-  /// Of mpirun, lines "NAME slots=N": ranks go onto slots in order. Empty: all ranks are
-  /// on this host.
+  /// File of hosts for mpirun, lines "NAME slots=N": ranks go onto slots in order. Empty:
+  /// all ranks are on this host.
   std::string hostfile;
   std::vector<std::string> inputs; ///< "NAME=FILE.npy" or "NAME=FILE.pb"
   std::string inputsDir;           ///< input_K.pb, in the order of the inputs

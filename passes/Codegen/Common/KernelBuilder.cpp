@@ -250,7 +250,7 @@ KernelSpec KernelBuilder::makeSpec() const {
       operand.strides.push_back(atom.strides[i]);
     (access.isOutput ? spec.outputs : spec.operands).push_back(std::move(operand));
   }
-  // What is changed where it lies is written where it is read.
+  // An operand that is changed where it lies shares the pointer of its output.
   for (size_t i = 0; i < spec.operands.size(); ++i)
     for (size_t o = 0; o < spec.outputs.size(); ++o)
       if (!accesses[i].isIndexed && spec.operands[i].offset == spec.outputs[o].offset &&

@@ -492,7 +492,7 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
   kernels::OpFacts facts = kernelFactsOf(op);
   KernelBuilder builder(*this, group.domain, group.rowDims);
   builder.setGroup(number);
-  // What comes in is a state or a sum, in whose place the result is made (InPlace.cpp).
+  // An argument is a state or a sum: InPlace.cpp makes the result in its place.
   if (facts.mayChangeInPlace && !isa<BlockArgument>(op->getOperand(0))) {
     formInPlace(op, builder);
     return success();

@@ -234,7 +234,7 @@ public:
 private:
   using Carried = std::array<Value, 2>;
 
-  /// What `body` gives on where `condition` holds; else what is carried.
+  /// Values of `body` where `condition` holds; else those that are carried.
   SmallVector<Value> whereIf(Value condition, Carried carried,
                              llvm::function_ref<Carried()> body) {
     auto branch = scf::IfOp::create(
