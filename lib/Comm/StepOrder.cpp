@@ -340,9 +340,9 @@ private:
 };
 } // namespace
 
-/// As many forward parts ahead as the first cotangent takes to come back, a share of them
-/// or some more, and weight parts put in with more or less patience: whatever makes the
-/// groups' longest span shortest.
+/// Tries forward parts ahead, as many as the first cotangent takes to come back, a share
+/// of them or some more, and weight parts put in with more or less patience: whatever
+/// makes the groups' longest span shortest.
 static Orders automaticOrders(double roomShare, const std::vector<int64_t> &groupOf,
                               int64_t count, const std::vector<StepTimes> &times) {
   const auto groups = static_cast<int64_t>(groupOf.size());

@@ -7,8 +7,8 @@
 using namespace partita;
 using namespace partita::deploy;
 
-/// Whether levels are the axes of the mesh, as a search without a cluster file makes
-/// them: of one host.
+/// Tells whether levels are the axes of the mesh, as a search without a cluster file
+/// makes them: of one host.
 static bool areAxes(const std::vector<PlanCertificate::Level> &levels,
                     const PlanEntry &entry) {
   return std::all_of(levels.begin(), levels.end(), [&](const auto &level) {

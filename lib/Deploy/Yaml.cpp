@@ -14,8 +14,8 @@
 using namespace partita;
 using Json = nlohmann::ordered_json;
 
-/// Whether a text needs no quotes: words and paths that begin like a word or an option,
-/// and are no word of YAML.
+/// Tells whether a text needs no quotes: words and paths that begin like a word or an
+/// option, and are no word of YAML.
 static bool isPlain(const std::string &text) {
   if (text.empty() || !(std::isalpha(text[0]) || text[0] == '/' ||
                         (text.starts_with("--") && text.size() > 2 && text[2] != '-')))

@@ -43,7 +43,7 @@ static std::vector<Cut> allCuts(const FlowGraph &graph, const StageCost &cost,
   return cuts;
 }
 
-/// Without the places inside a node that became several ops: hints speak of whole nodes.
+/// Drops the places inside a node that became several ops: hints speak of whole nodes.
 static std::vector<Cut> betweenNodes(const FlowGraph &graph,
                                      const std::vector<int32_t> &ops,
                                      std::vector<Cut> cuts) {
@@ -74,7 +74,7 @@ std::set<int32_t> search::opsOfState(const FlowGraph &graph, const FlowOp &state
   return ops;
 }
 
-/// Without the places that would part the ops of a state.
+/// Drops the places that would part the ops of a state.
 static std::vector<Cut> aroundStates(const FlowGraph &graph,
                                      const std::vector<int32_t> &ops,
                                      std::vector<Cut> cuts) {
@@ -124,7 +124,7 @@ struct Best {
 using Extend = std::function<double(double before, size_t i, size_t j, size_t k)>;
 } // namespace
 
-/// By number of stages and place.
+/// Best cuts by number of stages and place.
 static std::vector<std::vector<Best>> bestCut(size_t places, size_t stages,
                                               const Extend &extend) {
   std::vector<std::vector<Best>> best(stages + 1, std::vector<Best>(places));

@@ -139,7 +139,7 @@ private:
   const CutPlaces &places;
   const StageCost &link;
   const PipelineStep &step;
-  /// By part (forward, backward, weight, update) and place, the seconds before it.
+  /// Seconds before each place, by part (forward, backward, weight, update).
   std::vector<std::vector<double>> before;
   double turnsPerTry = 0, turns = 0;
   std::vector<size_t> best;

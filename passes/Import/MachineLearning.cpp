@@ -150,7 +150,7 @@ Expected<Values> import::classified(Compose &c, Value y, std::vector<double> lab
                        std::to_string(count) + " scores");
     return c.results({labelled(c, largest(c, y), labels), transformed(c, y, post)});
   }
-  // One score is that of the second class.
+  // A single score is that of the second class.
   bool isPair = labels.size() == 2;
   if (!isPair)
     labels = {0, 1};
@@ -239,7 +239,7 @@ static Expected<Values> importImputer(Importer &importer, const Node &node) {
   return c.results({c.select(isMissing, perFeature(c, x, values, "values"), x)});
 }
 
-/// One dim behind the others, of as many elements as there are categories.
+/// A dim behind the others has an element for each category.
 static Expected<Values> importOneHotEncoder(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0);

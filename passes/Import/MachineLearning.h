@@ -8,7 +8,7 @@
 
 namespace partita::import {
 
-/// By the numbers that they have as attributes.
+/// Numbers are those of the attributes.
 enum PostTransform { None, Softmax, Logistic, SoftmaxZero, Probit };
 
 /// An attribute that is a tensor, a list of integers, or a list of f32 or a tensor of
@@ -29,7 +29,7 @@ mlir::Value features(Compose &c, mlir::Value x);
 /// x · weightsᵀ + shift, [rows, targets]: `weights` are [targets, features].
 mlir::Value affine(Compose &c, mlir::Value x, const std::vector<double> &weights,
                    const std::vector<double> &shift, int64_t targets);
-/// Which post_transform a node has; an error names a word that is not known.
+/// The post_transform of a node; an error names a word that is not known.
 Expected<int64_t> postTransform(const onnx_model::Node &node);
 /// Scores [rows, targets] behind one.
 mlir::Value transformed(Compose &c, mlir::Value y, int64_t how);

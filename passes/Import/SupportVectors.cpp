@@ -50,7 +50,7 @@ static Expected<Values> importRegressor(Importer &importer, const Node &node) {
 }
 
 namespace {
-/// One machine for each pair of classes. A positive decision is one for the first.
+/// A machine for each pair of classes. A positive decision is one for the first.
 class Pairs {
 public:
   Pairs(Compose &c, const Node &node, std::vector<int64_t> supports)

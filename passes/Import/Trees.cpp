@@ -22,7 +22,7 @@ struct Trees {
   size_t interior = 0, all = 0, width = 0, each = 1;
 };
 
-/// By the numbers that they have as attributes.
+/// Numbers are those of the attributes.
 enum Aggregate { Average, Sum, Min, Max };
 } // namespace
 
@@ -63,7 +63,7 @@ static void readMembers(Trees &t, const std::vector<double> &values) {
   }
 }
 
-/// As nodes that lead to themselves.
+/// Adds leaves as nodes that lead to themselves.
 static void addLeaves(Trees &t) {
   t.trueIfMissing.resize(t.all, 0);
   t.feature.resize(t.all, 0), t.split.resize(t.all, 0), t.mode.resize(t.all, 0);
@@ -247,7 +247,7 @@ public:
   /// [trees, rows, targets]: what the leaf of each tree says of a target, `none` where
   /// that is nothing. `isFlag`: 1 where it says something.
   Value emit(Value x, int64_t targets, double none, bool isFlag);
-  /// Whether of each target all leaves of some tree say something.
+  /// Tells whether all leaves of some tree say something of each target.
   bool saysAll(int64_t targets) const;
 
 private:

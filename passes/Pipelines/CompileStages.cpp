@@ -500,7 +500,7 @@ private:
     return request.train ? Expected<void>() : checkHintNames(forward->graph);
   }
 
-  /// By operation of the function that was read.
+  /// Stages by operation of the function that was read.
   std::vector<int32_t> byOperation(const std::vector<int32_t> &byOp) const {
     std::vector<int32_t> result;
     for (size_t i = 0; i < forward->operations.size(); ++i)

@@ -26,8 +26,8 @@ struct StageMachine {
   /// as the cluster has devices.
   Expected<search::StageCost> costOf(const FlowGraph &graph) const;
 
-  /// What each op of the forward pass costs in a training step. The stage of an op says
-  /// by its number in `forward` which op it is, or is a gradient or update of.
+  /// Seconds that each op of the forward pass takes in a training step. The stage of an
+  /// op says by its number in `forward` which op it is, or is a gradient or update of.
   Expected<search::StepWork> workOf(mlir::ModuleOp step, const FlowGraph &forward) const;
 
   /// Says of each stage what it begins with, its work, and what it passes on.

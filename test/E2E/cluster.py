@@ -71,7 +71,7 @@ SSH_CONFIG = ("Host *\\n  Port 2222\\n  StrictHostKeyChecking no\\n"
 
 
 def can_have_pods():
-    """Whether this machine lets a process make such namespaces."""
+    """Tells whether this machine lets a process make such namespaces."""
     return subprocess.run(
         ["unshare", "-n", "-u", "-i", "-p", "-m", "--fork", "sh", "-c",
          "ip link add one type veth peer name two && mount -t tmpfs tmpfs /mnt"],
@@ -119,7 +119,7 @@ class Cluster:
         return f"10.88.0.{self.names.index(name) + 1}"
 
     def script(self, pod):
-        """What becomes the pod's first process: a root of its own, then the command."""
+        """The script of the pod's first process: a root of its own, then the command."""
         root = f"{self.folder}/root-{pod.name}"
         os.makedirs(root, exist_ok=True)
         own = {"etc", "home", "tmp", "run", "proc", "dev"}
@@ -193,7 +193,7 @@ class Cluster:
         pod.first = int(pod.first[0])
         link = f"pod{self.names.index(pod.name)}"
         subprocess.run(["ip", "link", "del", link], capture_output=True)
-        # One hardware address for a name, so that nobody sends to that of a pod that is gone.
+        # A hardware address for each name, so that nobody sends to that of a pod that is gone.
         number = self.names.index(pod.name) + 1
         for words in (f"link add {link} type veth peer name eth0 address 02:00:0a:58:00:"
                       f"{number:02x} netns {pod.first}",
@@ -204,7 +204,7 @@ class Cluster:
         self.running.append(pod)
 
     def wait_ready(self, pod, port=2222):
-        """As the readiness probe does."""
+        """Waits as the readiness probe does."""
         end = time.time() + 120
         while time.time() < end and pod.process.poll() is None:
             try:

@@ -1,4 +1,4 @@
-"""Whether manifests are what the API servers of clusters take: by the models of Kubeflow's trainer
+"""Checks that manifests are what the API servers of clusters take: by the models of Kubeflow's trainer
 2.3.0 (kubeflow-trainer-api, which has those of JobSet and of Kubernetes too), and for MPIJob
 v2beta1, which no package has, by the members and words of its definition."""
 import enum
@@ -103,7 +103,7 @@ def pod_templates(value):
 
 
 def check_pods(document):
-    """What the API server asks of pods beyond types."""
+    """Checks what the API server asks of pods beyond types."""
     for template in pod_templates(document):
         spec = template["spec"]
         names = [volume["name"] for volume in spec["volumes"]]

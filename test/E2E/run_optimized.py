@@ -75,7 +75,7 @@ def cases(zoo):
 
 
 def expect(folder, case):
-    """What ONNX Runtime makes of the optimized model."""
+    """Outputs of the optimized model by ONNX Runtime."""
     feeds = {name: numpy_helper.to_array(onnx.load_tensor(
                  folder / "inputs" / f"input_{k}.pb"))
              for k, name in enumerate(case["inputs"])}

@@ -68,7 +68,7 @@ class Order:
             yield (stage, "I", number)
 
     def can_run(self):
-        """Whether the lines are those of a step and come to an end."""
+        """Tells whether the lines are those of a step and come to an end."""
         all_cells = [cell for line in self.lines for cell in line]
         if collections.Counter(all_cells) != collections.Counter(self.cells()):
             return False

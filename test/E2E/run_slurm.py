@@ -65,7 +65,7 @@ class Slurm:
             self.there.start(pod)
 
     def call(self, *words):
-        """What a command says in the pod of the controller."""
+        """Output of a command in the pod of the controller."""
         done = subprocess.run(
             ["nsenter", "-t", str(self.pods["ctl"].first), "-m", "-n", "-u", "-i", "-p", "env",
              "-i", f"PATH={self.there.path}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",

@@ -148,7 +148,7 @@ def Graph_TreesOp : Graph_InferredOp<"trees"> {
   let linear = [LinearSum<[4]>, LinearMax<[4]>, LinearMin<[4]>, LinearProd<[4]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops();
-    /// Behind the trees that there are: leaves of weight 0.
+    /// Leaves of weight 0 fill up the trees.
     std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
       return operand == 1 || operand == 3 ? std::optional(::partita::ReduceKind::Sum)
                                           : std::nullopt;

@@ -85,8 +85,8 @@ struct PipelineStep {
   std::string schedule; ///< its name; empty: the order is of a file (StepText.h)
   int64_t microBatches = 1;
   std::vector<int64_t> groupOf; ///< by stage; every group 0 … n−1 has one
-  /// By group, what it runs one after the other between what stands before and behind
-  /// the loop over micro-batches.
+  /// Turns of each group, one after the other, between what stands before and behind the
+  /// loop over micro-batches.
   std::vector<std::vector<StepTurn>> turns;
   bool partsWeights = false; ///< Weight is a part of its own
 

@@ -15,7 +15,7 @@
 
 namespace partita {
 
-/// Whether a transfer between groups holds up those that send and receive.
+/// Tells whether a transfer between groups holds up those that send and receive.
 enum class SendRule : uint8_t {
   Delays,  ///< what is sent comes later; both ends work on
   Occupies ///< the sender is busy for a transfer, then the receiver is
@@ -46,7 +46,7 @@ public:
   StepClock(const std::vector<int64_t> &groupOf, int64_t microBatches, bool partsWeights,
             const std::vector<StepTimes> &times, SendRule rule = SendRule::Delays);
 
-  /// When what a part reads is there; nullopt: what makes it has not run.
+  /// The time at which a part finds what it reads; nullopt: what makes it has not run.
   std::optional<double> readyAt(const StepTurn &turn) const;
   int64_t groupOf(int64_t stage) const { return groups[static_cast<size_t>(stage)]; }
   double now(int64_t group) const { return clocks[static_cast<size_t>(group)]; }

@@ -221,7 +221,7 @@ public:
       Value place = loop.getInductionVar(), found = loop.getRegionIterArgs()[0],
             last = loop.getRegionIterArgs()[1];
       Value isFirst = compare(e, arith::CmpIPredicate::slt, last, e.integer(0));
-      // Without a last one there is a place to compare with all the same.
+      // A place to compare with is there without a last one, too.
       Value other = arith::SelectOp::create(p.b, p.at, isFirst, place, last);
       Value isBest = arith::OrIOp::create(p.b, p.at, isFirst, isBefore(place, other));
       scf::YieldOp::create(p.b, p.at, whereIf(isBest, {found, last}, [&] {

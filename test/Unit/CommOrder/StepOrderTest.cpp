@@ -90,7 +90,7 @@ TEST_CASE("Schedules have their published bubble and memory", "[step]") {
     }
 }
 
-// With equal times nobody waits if each group goes on with the next step.
+// Nobody waits with equal times if each group goes on with the next step.
 TEST_CASE("Groups of zero bubble work without a pause", "[step]") {
   for (int64_t groups : {1, 2, 3, 4, 8})
     for (int64_t count : {16, 24}) {
@@ -120,7 +120,7 @@ TEST_CASE("A steeper V keeps less and waits longer", "[step]") {
       CHECK(*std::ranges::max_element(line.kept) <= kept);
     };
     check("v-half", whole / 2, groups + 2);
-    // Where parts of the V would meet, it turns a unit later.
+    // A V turns a unit later where its parts would meet.
     check("v-min", whole * 2 / 3 + (groups % 3 == 0 ? 1 : 0), 2 * groups / 3 + 4);
   }
 }

@@ -289,7 +289,7 @@ TEST_CASE("stages: moves make a large step faster than even stages") {
       return stepSeconds(graph, work, link.bytesPerSecond, step, stage);
     };
     CHECK(seconds(*found) <= seconds(*before));
-    // With even groups 1F1B takes their share of all work and as much of a bubble as
+    // Even groups take under 1F1B their share of all work and as much of a bubble as
     // there are groups less one, of m micro-batches.
     double all = 0;
     for (double op : even.seconds)
