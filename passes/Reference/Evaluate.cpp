@@ -16,9 +16,10 @@ using namespace partita;
 namespace {
 class Machine {
 public:
-  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison, StopFlag stop)
+  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison,
+          const Evaluating &how)
       : mesh(mesh), ranks(static_cast<size_t>(mesh.numRanks())), weights(weights),
-        poison(poison), stop(stop) {}
+        poison(poison), how(how) {}
 
   Expected<RankTensors> run(func::FuncOp function, const RankTensors &inputs) {
     Block &body = function.front();
@@ -31,11 +32,13 @@ public:
       }
     }
     for (Operation &op : body.without_terminator()) {
-      if (stop.isRaised())
+      if (how.stop.isRaised())
         return makeError("cancelled");
       if (auto ok = step(op); !ok)
         return makeError("'" + dist::nodeName(&op) + "' (" +
                          op.getName().getStringRef().str() + "): " + ok.error().message);
+      if (how.done)
+        how.done(&op);
     }
     RankTensors results(ranks);
     for (Value value : body.getTerminator()->getOperands())
@@ -191,7 +194,7 @@ private:
   }
 
   Expected<RankTensors> runFunction(Operation *callee, const RankTensors &inputs) {
-    return Machine(mesh, weights, poison, stop).run(cast<func::FuncOp>(callee), inputs);
+    return Machine(mesh, weights, poison, how).run(cast<func::FuncOp>(callee), inputs);
   }
 
   Expected<void> runRepeat(graph::RepeatOp op) {
@@ -276,7 +279,7 @@ private:
   size_t ranks;
   const WeightLoader &weights;
   bool poison;
-  StopFlag stop;
+  const Evaluating &how;
   llvm::DenseMap<Value, std::vector<HostTensor>> tensors;
   llvm::DenseMap<Value, int64_t> uses;
 };
@@ -285,14 +288,14 @@ private:
 Expected<RankTensors> partita::evaluateRanks(func::FuncOp function, const Mesh &mesh,
                                              const RankTensors &inputs,
                                              const WeightLoader &weights, bool poison,
-                                             StopFlag stop) {
-  return Machine(mesh, weights, poison, stop).run(function, inputs);
+                                             const Evaluating &how) {
+  return Machine(mesh, weights, poison, how).run(function, inputs);
 }
 
 Expected<Tensors> partita::evaluate(func::FuncOp function, const Tensors &inputs,
-                                    const WeightLoader &weights, StopFlag stop) {
+                                    const WeightLoader &weights, const Evaluating &how) {
   auto all = evaluateRanks(function, *Mesh::parse(""), {inputs}, weights,
-                           /*poison=*/false, stop);
+                           /*poison=*/false, how);
   if (!all)
     return tl::unexpected(all.error());
   return std::move((*all)[0]);
@@ -331,7 +334,7 @@ HostTensor partita::localPart(const Mesh &mesh, const Layout &layout, int64_t ra
 Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
                                                const Tensors &inputs,
                                                const WeightLoader &weights,
-                                               StopFlag stop) {
+                                               const Evaluating &how) {
   auto mesh = dist::meshOf(function);
   if (!mesh)
     return tl::unexpected(mesh.error());
@@ -343,16 +346,17 @@ Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
     for (size_t r = 0; r < locals.size(); ++r)
       locals[r].push_back(localPart(*mesh, layout, static_cast<int64_t>(r), inputs[i]));
   }
-  return evaluateLocals(function, locals, weights, stop);
+  return evaluateLocals(function, locals, weights, how);
 }
 
 Expected<Tensors> partita::evaluateLocals(func::FuncOp function,
                                           const RankTensors &inputs,
-                                          const WeightLoader &weights, StopFlag stop) {
+                                          const WeightLoader &weights,
+                                          const Evaluating &how) {
   auto mesh = dist::meshOf(function);
   if (!mesh)
     return tl::unexpected(mesh.error());
-  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true, stop);
+  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true, how);
   if (!results)
     return tl::unexpected(results.error());
   Tensors assembled;
