@@ -72,9 +72,8 @@ struct Verified {
 ///
 /// With several steps every one is compared; the lines are those of the last.
 ///
-/// An f32 output of which an element misses rtol and atol is right all the same if its
-/// root mean square and largest error against the model in f64 are at most 3 times those
-/// of what it is compared with: sums in another order round otherwise.
+/// An f32 output of which an element misses rtol and atol is judged by its error against
+/// the model in f64 (Tolerance::byErrors).
 Expected<Verified> verifyModel(const Request &request, const VerifyOptions &options);
 
 /// Evaluates the bundle's model with the bundle's plan as verifyModel does, and compares

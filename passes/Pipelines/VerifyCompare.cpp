@@ -54,8 +54,7 @@ double partita::unitRoundoff(DType type) {
   }
 }
 
-/// Who is nearer to the tensor in f64: an error unless the root mean square and the
-/// largest error of `actual` are at most 3 times those of `expected`.
+/// Who is nearer to the tensor in f64: an error unless the errors are those of roundings.
 static Expected<std::string> judge(const HostTensor &actual, const HostTensor &expected,
                                    const HostTensor &truth) {
   if (truth.shape != expected.shape)
@@ -64,7 +63,9 @@ static Expected<std::string> judge(const HostTensor &actual, const HostTensor &e
   std::string text = formatted("errors against f64: largest %.3g and rms %.3g, those of "
                                "what it is compared with %.3g and %.3g",
                                ours.largest, ours.rms, theirs.largest, theirs.rms);
-  if (ours.rms > 3 * theirs.rms || ours.largest > 3 * theirs.largest)
+  const double least = unitRoundoff(expected.type) * ours.scale;
+  if (ours.rms > 3 * theirs.rms || ours.largest > 3 * theirs.largest ||
+      theirs.rms > 30 * std::max(ours.rms, least))
     return makeError(text);
   return text;
 }
