@@ -113,17 +113,25 @@ public:
   /// Tells whether entry `a` comes before `c` for other reasons than their places.
   using Order = llvm::function_ref<Value(Value a, Value c)>;
 
-  /// `extent` entries in row 1, at most `most`.
-  MergeSort(Passes &p, Value count, Value extent, int64_t most, Order isBefore)
-      : p(p), count(count), extent(extent), most(most), isBefore(isBefore) {}
+  /// `extent` entries in row 1, at most `most`; the first `base` of them, if given, are
+  /// not of these.
+  MergeSort(Passes &p, Value count, Value extent, int64_t most, Order isBefore,
+            Value base = {})
+      : p(p), count(count), extent(extent), most(most), isBefore(isBefore), base(base) {}
 
   /// The row in which they lie then.
   int64_t run() {
     KernelEmitter &e = p.e;
     for (width = 1; width < most; width *= 2, slot = 3 - slot)
-      e.forEach(e.integer(0), extent, e.integer(2 * width),
+      e.forEach(base ? base : e.integer(0), extent, e.integer(2 * width),
                 [&](Value begin) { merge(begin); });
     return slot;
+  }
+
+  /// Two sorted runs, the first of `ofFirst` entries, into row 2.
+  void mergeRuns(int64_t ofFirst) {
+    width = ofFirst;
+    merge(p.e.integer(0));
   }
 
   /// The same by one thread, and back into row 1. What fills a row up, as many equal
@@ -198,45 +206,96 @@ private:
   Value count, extent;
   int64_t most;
   Order isBefore;
+  Value base;
   int64_t slot = 1, width = 1;
 };
 
 /// The first entries of many, by one thread: an entry that does not come before the last
-/// of the best so far is passed over. The others wait behind those in row 1, until there
-/// are as many again, which leaves the best of both in their order.
+/// of the best so far is passed over. The others wait behind those, until there are as
+/// many again, which leaves the best of both in their order. Blocks of entries that are
+/// all passed over take one comparison an entry, by vectors: most are, as the best 1000
+/// of 1,000,000 in any order replace each other some 10,000 times.
+///
+/// What was found, 2·count at most, lies together, so that sorting it stays in the cache:
+///   row 0   keys of what was found, then keys of the entries that come
+///   row 1   numbers of what was found, as sorted; behind 2·count of these, places
+///   row 2   what is on its way
+/// An entry is found behind as many others at least: its key is not overwritten before.
 class Selection {
 public:
-  Selection(Passes &p, int64_t count, MergeSort::Order isBefore)
-      : p(p), count(count), isBefore(isBefore) {}
+  Selection(Passes &p, int64_t count, Type keyType, MergeSort::Order isBefore)
+      : p(p), count(count), keyType(keyType), isBefore(isBefore) {}
 
-  /// The first `count` of places 0, 1, … of the row, in their order, in row 1 of scratch.
+  /// Leaves the first `count` of the row in their order: places in row 1, keys in row 0.
   void run() {
     KernelEmitter &e = p.e;
-    Value none = e.integer(-1);
-    auto loop = scf::ForOp::create(p.b, p.at, e.integer(0), e.integer(e.rowElements()),
-                                   e.integer(1), ValueRange{e.integer(0), none});
-    {
-      OpBuilder::InsertionGuard guard(p.b);
-      p.b.setInsertionPointToStart(loop.getBody());
-      Value place = loop.getInductionVar(), found = loop.getRegionIterArgs()[0],
-            last = loop.getRegionIterArgs()[1];
-      Value isFirst = compare(e, arith::CmpIPredicate::slt, last, e.integer(0));
-      // A place to compare with is there without a last one, too.
-      Value other = arith::SelectOp::create(p.b, p.at, isFirst, place, last);
-      Value isBest = arith::OrIOp::create(p.b, p.at, isFirst, isBefore(place, other));
-      scf::YieldOp::create(p.b, p.at, whereIf(isBest, {found, last}, [&] {
-                             return taken(place, found, last);
-                           }));
-    }
-    MergeSort(p, e.integer(count), loop.getResult(0), 2 * count, isBefore).runInPlace();
+    auto found = blocks({e.integer(0), e.integer(-1)});
+    keepBest(found[0], found[1]);
+    each(e.integer(count),
+         [&](Value i) { store(1, i, load(1, placeAt(i), i.getType())); });
   }
 
 private:
-  using Carried = std::array<Value, 2>;
+  using Carried = std::array<Value, 2>; ///< how many were found, the last of the best
+
+  static constexpr int64_t blockPlaces = 64;
+
+  SmallVector<Value> blocks(Carried begin) {
+    KernelEmitter &e = p.e;
+    Value extent = e.integer(e.rowElements());
+    auto place = [&](Value place, Carried now) {
+      return whereIf(isBest(place, now[1]), now,
+                     [&] { return taken(place, now[0], now[1]); });
+    };
+    auto block = [&](Value from, Carried now) {
+      Value next = arith::AddIOp::create(p.b, p.at, from, e.integer(blockPlaces));
+      Value to = arith::MinSIOp::create(p.b, p.at, next, extent);
+      return whereIf(mayTake(from, to, now[1]), now,
+                     [&] { return loop(from, to, 1, now, place); });
+    };
+    return loop(e.integer(0), extent, blockPlaces, begin, block);
+  }
+
+  SmallVector<Value> loop(Value from, Value to, int64_t step, Carried begin,
+                          llvm::function_ref<SmallVector<Value>(Value, Carried)> body) {
+    auto loop = scf::ForOp::create(p.b, p.at, from, to, p.e.integer(step), begin);
+    OpBuilder::InsertionGuard guard(p.b);
+    p.b.setInsertionPointToStart(loop.getBody());
+    auto carried = loop.getRegionIterArgs();
+    scf::YieldOp::create(p.b, p.at,
+                         body(loop.getInductionVar(), {carried[0], carried[1]}));
+    return SmallVector<Value>(loop.getResults());
+  }
+
+  /// There is no last one before as many as are wanted were found.
+  Value isFirst(Value last) {
+    return compare(p.e, arith::CmpIPredicate::slt, last, p.e.integer(0));
+  }
+
+  Value isBest(Value place, Value last) {
+    Value first = isFirst(last);
+    // A place to compare with is there without a last one, too.
+    Value other = arith::SelectOp::create(p.b, p.at, first, place, last);
+    return arith::OrIOp::create(p.b, p.at, first, isBefore(place, other));
+  }
+
+  /// Whether an entry of the block is among the best so far.
+  Value mayTake(Value from, Value to, Value last) {
+    Value first = isFirst(last);
+    Value other = arith::SelectOp::create(p.b, p.at, first, from, last);
+    auto loop =
+        scf::ForOp::create(p.b, p.at, from, to, p.e.integer(1), ValueRange{first});
+    OpBuilder::InsertionGuard guard(p.b);
+    p.b.setInsertionPointToStart(loop.getBody());
+    Value any = arith::OrIOp::create(p.b, p.at, loop.getRegionIterArgs()[0],
+                                     isBefore(loop.getInductionVar(), other));
+    scf::YieldOp::create(p.b, p.at, any);
+    return loop.getResult(0);
+  }
 
   /// Values of `body` where `condition` holds; else those that are carried.
   SmallVector<Value> whereIf(Value condition, Carried carried,
-                             llvm::function_ref<Carried()> body) {
+                             llvm::function_ref<SmallVector<Value>()> body) {
     auto branch = scf::IfOp::create(
         p.b, p.at, condition,
         [&](OpBuilder &, Location) { scf::YieldOp::create(p.b, p.at, body()); },
@@ -244,22 +303,61 @@ private:
     return SmallVector<Value>(branch.getResults());
   }
 
-  /// Puts the place behind what was found; where that is full, sorts it.
-  Carried taken(Value place, Value found, Value last) {
+  void store(int64_t slot, Value at, Value element) {
+    p.e.storeRowAt(p.number, slot, at, element);
+  }
+  Value load(int64_t slot, Value at, Type type) {
+    return p.e.loadRowAt(p.number, slot, at, type);
+  }
+  void each(Value end, llvm::function_ref<void(Value)> body) {
+    forRange(p.e, p.e.integer(0), end, p.e.integer(1), body);
+  }
+  /// In row 1.
+  Value placeAt(Value number) {
+    return arith::AddIOp::create(p.b, p.at, number, p.e.integer(2 * count));
+  }
+
+  /// Puts the place behind what was found; where that is full, keeps the best: it is full
+  /// at first with as many as are wanted.
+  SmallVector<Value> taken(Value place, Value found, Value last) {
     KernelEmitter &e = p.e;
-    e.storeRowAt(p.number, 1, found, place);
+    store(0, found, load(0, place, keyType));
+    store(1, placeAt(found), place);
     Value more = arith::AddIOp::create(p.b, p.at, found, e.integer(1));
-    Value isFull = compare(e, arith::CmpIPredicate::eq, more, e.integer(2 * count));
-    SmallVector<Value> next = whereIf(isFull, {more, last}, [&]() -> Carried {
-      MergeSort(p, e.integer(count), more, 2 * count, isBefore).runInPlace();
-      return {e.integer(count),
-              e.loadRowAt(p.number, 1, e.integer(count - 1), place.getType())};
+    Value full = arith::SelectOp::create(p.b, p.at, isFirst(last), e.integer(count),
+                                         e.integer(2 * count));
+    Value isFull = compare(e, arith::CmpIPredicate::eq, more, full);
+    return whereIf(isFull, {more, last}, [&]() -> SmallVector<Value> {
+      keepBest(more, last);
+      return {e.integer(count), e.integer(count - 1)};
     });
-    return {next[0], next[1]};
+  }
+
+  /// Of what was found the first `count`, in their order: those that wait are sorted, and
+  /// merged with the best of before.
+  void keepBest(Value found, Value last) {
+    KernelEmitter &e = p.e;
+    Type number = found.getType();
+    each(found, [&](Value i) { store(1, i, i); });
+    Value base =
+        arith::SelectOp::create(p.b, p.at, isFirst(last), e.integer(0), e.integer(count));
+    if (MergeSort(p, e.integer(count), found, count, isBefore, base).run() != 1)
+      forRange(e, base, found, e.integer(1),
+               [&](Value i) { store(1, i, load(2, i, number)); });
+    MergeSort(p, e.integer(count), found, 2 * count, isBefore).mergeRuns(count);
+    each(e.integer(count), [&](Value i) { store(1, i, load(2, i, number)); });
+    auto reorder = [&](int64_t slot, Type type, auto at) {
+      each(e.integer(count),
+           [&](Value i) { store(2, i, load(slot, at(load(1, i, number)), type)); });
+      each(e.integer(count), [&](Value i) { store(slot, at(i), load(2, i, type)); });
+    };
+    reorder(0, keyType, [](Value i) { return i; });
+    reorder(1, number, [&](Value i) { return placeAt(i); });
   }
 
   Passes &p;
   int64_t count;
+  Type keyType;
   MergeSort::Order isBefore;
 };
 
@@ -274,16 +372,19 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
     Passes p(e, number);
     Type i64 = p.b.getI64Type(), keyType;
     DType key = e.node(p.node.args[0]).type;
+    auto sort = cast<graph::SortOp>(op);
+    int64_t count = sort.getCount();
+    const bool isDivided = bool(e.isMine(e.integer(0)));
+    const bool selects = !isDivided && count > 0 && count <= e.rowElements() / fewShare;
     e.mapRow([&] {
       Value x = p.x(), place = e.rowPosition();
       if (x.getType().isInteger(1))
         x = e.convert(x, DType::Bool, DType::I8);
       keyType = x.getType();
       e.storeRow(number, 0, x);
-      e.storeRow(number, 1, place);
+      if (!selects)
+        e.storeRow(number, 1, place);
     });
-    auto sort = cast<graph::SortOp>(op);
-    int64_t count = sort.getCount();
     auto isBefore = [&](Value a, Value c) {
       Value x = e.loadRowAt(number, 0, a, keyType);
       Value y = e.loadRowAt(number, 0, c, keyType);
@@ -292,10 +393,10 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
     int64_t slot = 1;
     MergeSort whole(p, e.integer(count), e.integer(e.rowElements()), e.rowElements(),
                     isBefore);
-    if (e.isMine(e.integer(0)))
+    if (isDivided)
       slot = whole.run();
-    else if (count > 0 && count <= e.rowElements() / fewShare)
-      Selection(p, count, isBefore).run();
+    else if (selects)
+      Selection(p, count, keyType, isBefore).run();
     else
       whole.runInPlace();
     auto orZero = [=, &e](Value element) -> Value {
@@ -305,8 +406,9 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
                                      e.constant(element.getType(), 0));
     };
     e.define(number, [=, &e]() -> Value {
-      Value place = e.loadRow(number, slot, i64);
-      Value element = orZero(e.loadRowAt(number, 0, place, keyType));
+      Value element =
+          orZero(selects ? e.loadRow(number, 0, keyType)
+                         : e.loadRowAt(number, 0, e.loadRow(number, slot, i64), keyType));
       return key == DType::Bool ? e.convert(element, DType::I8, DType::Bool) : element;
     });
     e.define(
