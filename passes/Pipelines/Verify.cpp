@@ -7,10 +7,12 @@
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
+#include "partita/Base/Units.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Recompute.h"
+#include "passes/Pipelines/Roundings.h"
 #include "passes/Reference/EvaluatePipeline.h"
 #include "passes/Reference/Inputs.h"
 
@@ -21,11 +23,6 @@
 
 using namespace mlir;
 using namespace partita;
-
-static HostTensor toF64(const HostTensor &tensor) {
-  return reference::tensor<double>(DType::F64, tensor.shape,
-                                   reference::values<double>(tensor));
-}
 
 /// input_K.pb (or output_K.pb) of a folder, checked against the types. With `wide`, the
 /// types are those of the program in f64 and the tensors become so. `numbers` are the K.
@@ -39,8 +36,7 @@ static Expected<Tensors> readTensors(const std::string &folder, const std::strin
     if (!named)
       return tl::unexpected(named.error());
     auto tensor = cast<RankedTensorType>(type);
-    // What is storage only stays what it is.
-    if (wide && isFloat(named->tensor.type) && !smallFloat(named->tensor.type))
+    if (wide)
       named->tensor = toF64(named->tensor);
     if (named->tensor.shape != tensor.getShape().vec() ||
         named->tensor.type != dtypeOf(tensor.getElementType()))
@@ -48,40 +44,6 @@ static Expected<Tensors> readTensors(const std::string &folder, const std::strin
                        std::to_string(number));
     result.push_back(std::move(named->tensor));
   }
-  return result;
-}
-
-namespace {
-/// How far the elements of one tensor are from those of another.
-struct Distance {
-  double largest = 0, rms = 0;
-  double scale = 0; ///< root mean square of what is compared with
-
-  std::string str() const {
-    char text[96];
-    std::snprintf(text, sizeof(text), "largest difference %.3g, rms %.3g, at rms %.3g",
-                  largest, rms, scale);
-    return text;
-  }
-};
-} // namespace
-
-static Distance distance(const HostTensor &actual, const HostTensor &expected) {
-  auto x = reference::values<double>(actual), y = reference::values<double>(expected);
-  Distance result;
-  for (size_t i = 0; i < x.size(); ++i) {
-    // Where both are the same infinity, or no number, nothing differs.
-    double difference = x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))
-                            ? 0
-                            : std::abs(x[i] - y[i]);
-    result.largest = std::max(result.largest, difference);
-    result.rms += difference * difference;
-    if (std::isfinite(y[i]))
-      result.scale += y[i] * y[i];
-  }
-  double count = static_cast<double>(std::max<size_t>(x.size(), 1));
-  result.rms = std::sqrt(result.rms / count);
-  result.scale = std::sqrt(result.scale / count);
   return result;
 }
 
@@ -128,7 +90,10 @@ private:
           llvm::to_vector(llvm::seq<int64_t>(0, static_cast<int64_t>(types.size()))));
       if (!outside)
         return tl::unexpected(outside.error());
-      if (auto ok = compareReturned("imported program", *given, *outside, lines); !ok)
+      // In a narrower type the model has been judged; what is given is judged likewise.
+      auto ok = isNarrow() ? compareNarrow("given outputs", *outside, lines, 0)
+                           : compareReturned("imported program", *given, *outside, lines);
+      if (!ok)
         return tl::unexpected(ok.error());
     }
     auto staged = wantsStages(job.request);
@@ -173,13 +138,36 @@ private:
       // Of what is drawn, other inputs in each step.
       if (step > 0 && options.inputs.empty())
         drawn = drawInputs(original, static_cast<uint64_t>(step) << 32);
-      asked.push_back(inputsOf(original, step, step == 0 ? given : drawn, wanted));
+      fresh.push_back(step == 0 ? given : drawn);
+      asked.push_back(inputsOf(original, step, fresh.back(), wanted));
       auto outputs = evaluate(original, asked.back(), weights(), options.stop);
       if (!outputs)
         return tl::unexpected(outputs.error());
       wanted.push_back(std::move(*outputs));
+      if (isNarrow())
+        if (auto ok = checkImported(wanted.size() - 1, lines); !ok)
+          return tl::unexpected(ok.error());
     }
     return wanted.front();
+  }
+
+  /// Whether the programs are judged by the roundings of their type. What a training step
+  /// makes of them has no bound.
+  bool isNarrow() const {
+    return !job.request.train && !job.form.wide &&
+           storedType(computeOf(job.request)) != DType::F32;
+  }
+
+  /// The imported program, which computes in a narrower type, against its model.
+  Expected<void> checkImported(size_t step, std::vector<std::string> &lines) {
+    std::vector<std::string> unused;
+    const bool isLast = step + 1 == static_cast<size_t>(options.steps);
+    return compare("imported program" + stepText(step), wanted[step], wanted[step],
+                   isLast ? lines : unused, step);
+  }
+
+  std::string stepText(size_t step) const {
+    return options.steps > 1 ? ", step " + std::to_string(step) : std::string();
   }
 
   std::function<Expected<HostTensor>(StringRef)> weights() const {
@@ -198,6 +186,10 @@ private:
       auto value = weight(compiler, state.getInit().getValue());
       if (!value)
         return tl::unexpected(value.error());
+      if (value->type != given[i].type) {
+        value->bytes = narrowed(value->bytes, given[i].type);
+        value->type = given[i].type;
+      }
       given[i] = std::move(*value);
     }
     return {};
@@ -231,16 +223,15 @@ private:
         return tl::unexpected(outputs.error());
       actual.push_back(std::move(*outputs));
     }
-    for (size_t step = 0; step + 1 < actual.size(); ++step) {
-      std::vector<std::string> unused;
-      auto ok = compare("partitioned program, step " + std::to_string(step), actual[step],
-                        wanted[step], unused);
-      if (!ok)
+    std::vector<std::string> unused;
+    for (size_t step = 0; step < actual.size(); ++step) {
+      const bool isLast = step + 1 == actual.size();
+      if (auto ok = compare("partitioned program" + stepText(step), actual[step],
+                            wanted[step], isLast ? lines : unused, step);
+          !ok)
         return ok;
     }
-    std::string last =
-        options.steps > 1 ? ", step " + std::to_string(options.steps - 1) : std::string();
-    return compare("partitioned program" + last, actual.back(), wanted.back(), lines);
+    return {};
   }
 
   /// All steps on the virtual ranks of a pipeline, each from what it itself has left.
@@ -284,10 +275,8 @@ private:
       }
       std::vector<std::string> unused;
       const bool isLast = step + 1 == asked.size();
-      if (auto ok =
-              compare("pipeline" + (asked.size() > 1 ? ", step " + std::to_string(step)
-                                                     : std::string()),
-                      actual, wanted[step], isLast ? lines : unused);
+      if (auto ok = compare("pipeline" + stepText(step), actual, wanted[step],
+                            isLast ? lines : unused, step);
           !ok)
         return ok;
     }
@@ -380,17 +369,20 @@ private:
 
   /// Of all results what is returned: what stands behind it is nobody's matter.
   Expected<void> compare(const std::string &what, const Tensors &actual,
-                         const Tensors &expected, std::vector<std::string> &lines) {
+                         const Tensors &expected, std::vector<std::string> &lines,
+                         size_t step) {
     auto ours = returned.of(actual), theirs = returned.of(expected);
     if (!ours || !theirs)
       return makeError(what + ": " + (ours ? theirs.error() : ours.error()).message);
-    return compareReturned(what, *ours, *theirs, lines);
+    return compareReturned(what, *ours, *theirs, lines, step);
   }
 
   Expected<void> compareReturned(const std::string &what, const Tensors &actual,
-                                 const Tensors &expected,
-                                 std::vector<std::string> &lines) {
+                                 const Tensors &expected, std::vector<std::string> &lines,
+                                 size_t step = 0) {
     hasElements.resize(expected.size());
+    if (isNarrow())
+      return compareNarrow(what, actual, lines, step);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (!expected[i].bytes.empty())
         hasElements[i] = true;
@@ -412,46 +404,78 @@ private:
     return {};
   }
 
+  /// Outputs of a program in a narrower type by the roundings of that.
+  Expected<void> compareNarrow(const std::string &what, const Tensors &actual,
+                               std::vector<std::string> &lines, size_t step) {
+    const Compute type = computeOf(job.request);
+    if (truth.empty())
+      if (auto ok = evaluateWide(nullptr, truth); !ok)
+        return ok;
+    if (rounded.empty())
+      if (auto ok = evaluateWide(
+              [type](HostTensor &tensor) { roundDigits(tensor, type); }, rounded);
+          !ok)
+        return ok;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      if (!actual[i].bytes.empty())
+        hasElements[i] = true;
+      std::string where = what + ", output " + std::to_string(i);
+      auto judged = judgeRoundings(actual[i], truth[step][i], rounded[step][i], type);
+      if (!judged)
+        return makeError(where + ": " + judged.error().message);
+      lines.push_back(where + ": " + *judged);
+    }
+    return {};
+  }
+
   /// Who is nearer to output `i` of the model in f64: an error unless the root mean
   /// square and the largest error of `actual` are at most 3 times those of `expected`.
   Expected<std::string> judge(const HostTensor &actual, const HostTensor &expected,
                               size_t i) {
     if (truth.empty())
-      if (auto ok = findTruth(); !ok)
+      if (auto ok = evaluateWide(nullptr, truth); !ok)
         return tl::unexpected(ok.error());
-    if (truth[i].shape != expected.shape)
+    if (truth[0][i].shape != expected.shape)
       return makeError("in f64 the model gives another number of elements");
-    Distance ours = distance(actual, truth[i]), theirs = distance(expected, truth[i]);
-    char text[160];
-    std::snprintf(text, sizeof(text),
-                  "errors against f64: largest %.3g and rms %.3g, those of what it is "
-                  "compared with %.3g and %.3g",
-                  ours.largest, ours.rms, theirs.largest, theirs.rms);
+    Distance ours = distance(actual, truth[0][i]),
+             theirs = distance(expected, truth[0][i]);
+    std::string text = formatted("errors against f64: largest %.3g and rms %.3g, those "
+                                 "of what it is compared with %.3g and %.3g",
+                                 ours.largest, ours.rms, theirs.largest, theirs.rms);
     if (ours.rms > 3 * theirs.rms || ours.largest > 3 * theirs.largest)
       return makeError(text);
     return text;
   }
 
-  /// The outputs of the model with every float type as f64.
-  Expected<void> findTruth() {
+  /// The outputs of every step of the model with every float type as f64, where `hook`
+  /// has seen every value.
+  Expected<void> evaluateWide(const ValueHook &hook, std::vector<Tensors> &outputs) {
     Job wide = job;
     wide.form.wide = true;
     Compiler importer(wide);
     if (auto ok = importer.import(); !ok)
       return tl::unexpected(ok.error());
-    Tensors inputs = given;
-    for (HostTensor &input : inputs)
-      if (isFloat(input.type))
+    auto function = importer.module->lookupSymbol<func::FuncOp>("main");
+    std::vector<Tensors> results;
+    for (size_t step = 0; step < fresh.size(); ++step) {
+      Tensors inputs = fresh[step];
+      for (HostTensor &input : inputs) {
         input = toF64(input);
-    auto outputs = evaluate(
-        importer.module->lookupSymbol<func::FuncOp>("main"), inputs,
-        [&](StringRef name) { return weight(importer, name); }, options.stop);
-    if (!outputs)
-      return tl::unexpected(outputs.error());
-    auto given = returned.of(*outputs);
-    if (!given)
-      return tl::unexpected(given.error());
-    truth = std::move(*given);
+        if (hook)
+          hook(input);
+      }
+      inputs = inputsOf(function, static_cast<int64_t>(step), std::move(inputs), results);
+      auto made = evaluate(
+          function, inputs, [&](StringRef name) { return weight(importer, name); },
+          options.stop, hook);
+      if (!made)
+        return tl::unexpected(made.error());
+      auto given = returned.of(*made);
+      if (!given)
+        return tl::unexpected(given.error());
+      results.push_back(std::move(*made));
+      outputs.push_back(std::move(*given));
+    }
     return {};
   }
 
@@ -459,10 +483,14 @@ private:
   const VerifyOptions &options;
   Compiler compiler;
   Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
-  std::vector<Tensors> asked, wanted; ///< by step: inputs, and what the model gives
-  Tensors truth;                      ///< the outputs in f64, once they are asked for
-  std::vector<bool> hasElements;      ///< by output: in some comparison
-  graph::Returned returned;           ///< what there is of the results of the model
+  /// By step: inputs that are no states of the step before, all inputs, and what the
+  /// model gives.
+  std::vector<Tensors> fresh, asked, wanted;
+  /// By step the outputs in f64, and those with every value rounded, once they are asked
+  /// for.
+  std::vector<Tensors> truth, rounded;
+  std::vector<bool> hasElements; ///< by output: in some comparison
+  graph::Returned returned;      ///< what there is of the results of the model
 };
 } // namespace
 
@@ -530,6 +558,9 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
     model.constants.push_back(std::move(*constant));
   }
   model.states = plan->states;
+  if (plan->train.empty())
+    request.compute = computeFromName(plan->entry().compute);
+  request.keepF32 = plan->entry().keepF32;
   // A bundle has its specification with it, as older ones had not.
   const std::string own = bundle + "/" + specificationFileName;
   if (!plan->train.empty()) {

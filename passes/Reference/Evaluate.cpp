@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "partita/Base/Compute.h"
 #include "partita/Reference/Kernels.h"
 
 #include <cmath>
@@ -16,9 +17,10 @@ using namespace partita;
 namespace {
 class Machine {
 public:
-  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison, StopFlag stop)
+  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison, StopFlag stop,
+          const ValueHook &hook = nullptr)
       : mesh(mesh), ranks(static_cast<size_t>(mesh.numRanks())), weights(weights),
-        poison(poison), stop(stop) {}
+        poison(poison), stop(stop), hook(hook) {}
 
   Expected<RankTensors> run(func::FuncOp function, const RankTensors &inputs) {
     Block &body = function.front();
@@ -88,6 +90,10 @@ private:
       done = runBranch(branch);
     else
       done = compute(op);
+    if (done && hook)
+      for (Value result : op.getResults())
+        for (HostTensor &tensor : tensors[result])
+          hook(tensor);
     // A value whose last user has run is dropped, so that whole models fit.
     for (Value operand : op.getOperands())
       if (--usesLeft(operand) == 0)
@@ -170,6 +176,11 @@ private:
     auto global = weights(op.getName());
     if (!global)
       return tl::unexpected(global.error());
+    const DType type = *dtypeOf(getElementTypeOrSelf(op.getType()));
+    if (global->type == DType::F32 && (type == DType::F16 || type == DType::BF16)) {
+      global->type = type;
+      global->bytes = narrowed(global->bytes, type);
+    }
     dist::LayoutAttr layout = dist::sourceLayout(op);
     auto &slot = tensors[op.getResult()];
     for (int64_t r = 0; r < static_cast<int64_t>(ranks); ++r) {
@@ -191,7 +202,8 @@ private:
   }
 
   Expected<RankTensors> runFunction(Operation *callee, const RankTensors &inputs) {
-    return Machine(mesh, weights, poison, stop).run(cast<func::FuncOp>(callee), inputs);
+    return Machine(mesh, weights, poison, stop, hook)
+        .run(cast<func::FuncOp>(callee), inputs);
   }
 
   Expected<void> runRepeat(graph::RepeatOp op) {
@@ -277,6 +289,7 @@ private:
   const WeightLoader &weights;
   bool poison;
   StopFlag stop;
+  const ValueHook &hook;
   llvm::DenseMap<Value, std::vector<HostTensor>> tensors;
   llvm::DenseMap<Value, int64_t> uses;
 };
@@ -290,9 +303,10 @@ Expected<RankTensors> partita::evaluateRanks(func::FuncOp function, const Mesh &
 }
 
 Expected<Tensors> partita::evaluate(func::FuncOp function, const Tensors &inputs,
-                                    const WeightLoader &weights, StopFlag stop) {
-  auto all = evaluateRanks(function, *Mesh::parse(""), {inputs}, weights,
-                           /*poison=*/false, stop);
+                                    const WeightLoader &weights, StopFlag stop,
+                                    const ValueHook &hook) {
+  const Mesh none = *Mesh::parse("");
+  auto all = Machine(none, weights, /*poison=*/false, stop, hook).run(function, {inputs});
   if (!all)
     return tl::unexpected(all.error());
   return std::move((*all)[0]);

@@ -19,7 +19,8 @@
 
 namespace partita {
 
-/// The global bytes of a weight by name.
+/// The global bytes of a weight by name. A program that has it in a narrower type rounds
+/// it (partita::narrowed).
 using WeightLoader = std::function<Expected<HostTensor>(llvm::StringRef)>;
 
 /// Tensors of one rank, and of all.
@@ -34,9 +35,14 @@ Expected<RankTensors> evaluateRanks(mlir::func::FuncOp function, const Mesh &mes
                                     const WeightLoader &weights, bool poison = false,
                                     StopFlag stop = {});
 
-/// Runs an unpartitioned function.
+/// Changes a value that an op has given.
+using ValueHook = std::function<void(HostTensor &)>;
+
+/// Runs an unpartitioned function. `hook` sees what every op gives, weights and constants
+/// too, before others read it; null: nobody does.
 Expected<Tensors> evaluate(mlir::func::FuncOp function, const Tensors &inputs,
-                           const WeightLoader &weights, StopFlag stop = {});
+                           const WeightLoader &weights, StopFlag stop = {},
+                           const ValueHook &hook = nullptr);
 
 /// Runs a partitioned function on global inputs: slices arguments by their dist.layout,
 /// runs all ranks, checks that ranks that hold the same element agree, and assembles the
