@@ -5,6 +5,8 @@
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/RuleCache.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::precision;
@@ -55,6 +57,21 @@ static Kind kindOf(Operation *op) {
   return Kind::Other;
 }
 
+/// Whether a uniform constant is another number in the narrower type: the scale of
+/// attention is no place to round. One that is out of range becomes the largest number.
+static bool losesDigits(mlir::Value value, DType narrow) {
+  auto constant = value.getDefiningOp<graph::ConstantOp>();
+  if (!constant || !isWide(value) || !constant.getValue().isSplat())
+    return false;
+  auto number = dyn_cast<FloatAttr>(constant.getValue().getSplatValue<Attribute>());
+  if (!number)
+    return false;
+  const float exact = number.getValue().convertToFloat();
+  const float rounded = narrow == DType::F16 ? halfToFloat(floatToHalf(exact))
+                                             : bfloat16ToFloat(floatToBfloat16(exact));
+  return std::isfinite(rounded) && rounded != exact;
+}
+
 /// A lookup in weights makes data of them.
 static bool isLookup(Operation *op) {
   return isa<graph::GatherOp, graph::GatherNDOp, graph::GatherElementsOp>(op);
@@ -62,8 +79,9 @@ static bool isLookup(Operation *op) {
 
 static bool isTerminator(Operation *op) { return op->hasTrait<OpTrait::IsTerminator>(); }
 
-Grades::Grades(func::FuncOp function, std::function<bool(Operation *)> keeps)
-    : function(function), keeps(std::move(keeps)) {
+Grades::Grades(func::FuncOp function, DType narrow,
+               std::function<bool(Operation *)> keeps)
+    : function(function), narrow(narrow), keeps(std::move(keeps)) {
   do {
     values.clear();
     wideOps.clear();
@@ -114,7 +132,7 @@ Grades::Value Grades::gradeOf(Operation *op) const {
   if (kind == Kind::Product)
     return {isWide(op->getOperand(0)) ? Grade::Narrow : Grade::Wide};
   bool anyWide = false, anyNarrow = false, anyStatistic = false, allStatistics = true;
-  bool isOfConstants = true;
+  bool isOfConstants = true, isInexact = false;
   for (mlir::Value operand : op->getOperands()) {
     auto known = values.find(operand);
     if (known == values.end()) {
@@ -123,6 +141,7 @@ Grades::Value Grades::gradeOf(Operation *op) const {
       continue;
     }
     const Value &value = known->second;
+    isInexact |= losesDigits(operand, narrow);
     isOfConstants &= value.grade == Grade::Neutral;
     anyWide |= value.grade == Grade::Wide;
     anyNarrow |= value.grade == Grade::Narrow;
@@ -132,7 +151,7 @@ Grades::Value Grades::gradeOf(Operation *op) const {
   if (isOfConstants)
     return {Grade::Neutral};
   const bool isStatistic = anyStatistic && allStatistics;
-  if (kind == Kind::Pointwise && (!anyNarrow || anyStatistic))
+  if (kind == Kind::Pointwise && (!anyNarrow || anyStatistic || isInexact))
     return {Grade::Wide, isStatistic};
   if (anyNarrow || (!anyWide && isLookup(op)))
     return {Grade::Narrow};
@@ -150,9 +169,13 @@ void Grades::followOperands() {
   }
 }
 
-/// Whether all that read a value compute in f32: a result of the function has its type,
-/// unless a state lies in it.
+/// Whether one op alone reads a value, and computes in f32: the value is likely to be
+/// stored nowhere. A result of the function has its type, unless a state lies in it.
 bool Grades::isReadWide(mlir::Value value) const {
+  if (value.use_empty() || llvm::any_of(value.getUsers(), [&](Operation *user) {
+        return user != *value.user_begin();
+      }))
+    return false;
   return llvm::all_of(value.getUses(), [&](OpOperand &use) {
     Operation *user = use.getOwner();
     if (isTerminator(user))
@@ -174,6 +197,27 @@ bool Grades::isReadWide(mlir::Value value) const {
   });
 }
 
+/// Whether the call of a product may apply the op to its sums, before it rounds them: a
+/// bias, a Relu.
+bool Grades::mayJoinProduct(Operation *op) const {
+  bool any = false;
+  for (mlir::Value operand : op->getOperands()) {
+    auto known = values.find(operand);
+    if (known == values.end())
+      return false;
+    if (known->second.grade == Grade::Neutral)
+      continue;
+    Operation *maker = operand.getDefiningOp();
+    if (!maker || !operand.hasOneUse() || keeps(maker))
+      return false;
+    const Kind kind = kindOf(maker);
+    if (kind != Kind::Product && !(kind == Kind::Pointwise && mayJoinProduct(maker)))
+      return false;
+    any = true;
+  }
+  return any;
+}
+
 bool Grades::followReaders() {
   bool changed = false;
   for (Operation &op : llvm::reverse(function.front().without_terminator())) {
@@ -182,7 +226,7 @@ bool Grades::followReaders() {
       continue;
     auto known = values.find(op.getResult(0));
     if (known != values.end() && known->second.grade == Grade::Narrow &&
-        isReadWide(op.getResult(0))) {
+        isReadWide(op.getResult(0)) && !mayJoinProduct(&op)) {
       wideOps.insert(&op);
       known->second.grade = Grade::Wide;
       changed = true;

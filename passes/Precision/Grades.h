@@ -7,21 +7,23 @@
 //   pointwise   without functions of real numbers         narrow between narrow values
 //   other       norms, softmax, reductions, exponentials  f32
 //
-// A pointwise op is f32 where it costs no digits that could be had for nothing: if all
-// that it reads is f32, if it reads a statistic (a reduction, or what is made of nothing
-// else), or if all that read it are f32. So a norm that an exporter has written as ten
-// ops, a mask, and the scale in front of a softmax are f32 from end to end, and a
-// residual stream is narrow:
+// A pointwise op is f32 where that costs nothing: if all that it reads is f32, if it
+// reads a statistic (a reduction, or what is made of nothing else) or a number that the
+// narrower type does not have, or if its one reader is f32, unless a product may apply
+// the op to its sums. So a norm that an exporter has written as ten ops, a mask, and the
+// scale in front of a softmax are f32 from end to end, and a residual stream is narrow:
 //
 //     d = x - mean(x)        f32: the mean is a statistic
 //     y = d / sqrt(v) * g    f32: the operands are
-//     r = x + product        narrow, if it is not for norms alone
+//     r = x + product        narrow: a norm and the next sum read it
 //
 // Weights and constants have no type of their own: each is there as its readers want it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_PRECISION_GRADES_H
 #define PARTITA_PASSES_PRECISION_GRADES_H
+
+#include "partita/Base/DType.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseMap.h"
@@ -35,7 +37,8 @@ namespace partita::precision {
 class Grades {
 public:
   /// `keeps`: whether a node is to stay f32, whatever it is.
-  Grades(mlir::func::FuncOp function, std::function<bool(mlir::Operation *)> keeps);
+  Grades(mlir::func::FuncOp function, DType narrow,
+         std::function<bool(mlir::Operation *)> keeps);
 
   /// Whether the f32 operands and results of an op become narrow.
   bool isNarrow(mlir::Operation *op) const { return narrowOps.contains(op); }
@@ -61,8 +64,10 @@ private:
   Value gradeOf(mlir::Operation *op) const;
   bool isReadWide(mlir::Value value) const;
   bool isReadNarrow(mlir::Value value) const;
+  bool mayJoinProduct(mlir::Operation *op) const;
 
   mlir::func::FuncOp function;
+  DType narrow;
   std::function<bool(mlir::Operation *)> keeps;
   llvm::DenseMap<mlir::Value, Value> values; ///< of f32
   llvm::DenseSet<mlir::Operation *> wideOps; ///< pointwise ops that would be narrow

@@ -194,7 +194,7 @@ struct NarrowPass : partita::impl::NarrowPassBase<NarrowPass> {
       if (function.isExternal())
         continue;
       function.walk([&](Operation *op) { keeps(op); });
-      auto own = std::make_unique<Grades>(function, keeps);
+      auto own = std::make_unique<Grades>(function, storedType(*type), keeps);
       for (BlockArgument argument : function.getArguments())
         signatures[function].push_back(own->isNarrow(argument));
       grades[function] = std::move(own);

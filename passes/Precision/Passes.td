@@ -10,8 +10,9 @@ def NarrowPass : Pass<"partita-narrow", "::mlir::ModuleOp"> {
     Products and convolutions take operands of the narrower type and give results of it;
     what moves elements, and pointwise ops between narrow values, follow. Norms, softmax,
     exponentials, reductions and all else stay f32. Pointwise ops do too where an operand
-    is a statistic of the data, where every operand is f32, or where every reader is: the
-    casts then stand at the few values that are stored. See docs/precision.md.
+    is a statistic of the data or a number that the narrower type does not have, where
+    every operand is f32, or where the one reader is: the casts then stand at the few
+    values that are stored. See docs/precision.md.
 
     A weight or constant that is read in the narrower type has it itself; bundles have its
     bytes converted. Inputs and outputs keep their types, a state that is made of narrow

@@ -4,17 +4,20 @@
 // RUN: partita-opt %s --split-input-file --partita-narrow=compute=f16 | FileCheck %s --check-prefix=HALF
 // RUN: partita-opt %s --split-input-file --partita-narrow="compute=bf16 keep=fc*" | FileCheck %s --check-prefix=KEEP
 
-// The weight is narrow, the constant is rounded, the casts have the names of the nodes that
-// make the values; the function of real numbers and its bias are f32.
+// The weight is narrow, and so is the bias, which the product's call may add; the casts have
+// the names of the nodes that make the values; the function of real numbers is f32, and a
+// number that has no narrow form.
 // CHECK-LABEL: func.func @main
 // CHECK-SAME: %[[X:.*]]: tensor<4x8xf32>
 // CHECK: %[[W:.*]] = graph.weight "w" : tensor<8x6xbf16> loc("w")
-// CHECK: %[[B:.*]] = graph.weight "b" : tensor<6xf32>
+// CHECK: %[[B:.*]] = graph.weight "b" : tensor<6xbf16>
 // CHECK: %[[XN:.*]] = graph.cast %[[X]] {to = bf16} {{.*}}loc("x")
 // CHECK: %[[Y:.*]] = graph.contract %[[XN]], %[[W]] {{.*}} -> tensor<4x6xbf16> loc("fc1"("y"))
-// CHECK: %[[YW:.*]] = graph.cast %[[Y]] {to = f32} {{.*}} loc("fc1")
-// CHECK: %[[A:.*]] = graph.add %[[YW]], %[[B]] {{.*}}xf32>
-// CHECK: %[[G:.*]] = graph.gelu %[[A]] {{.*}}xf32>
+// CHECK: %[[A:.*]] = graph.add %[[Y]], %[[B]] {{.*}}xbf16>
+// CHECK: %[[AW:.*]] = graph.cast %[[A]] {to = f32} {{.*}} loc("bias")
+// CHECK: %[[C:.*]] = graph.constant dense<3.535500e-01> : tensor<f32>
+// CHECK: %[[S:.*]] = graph.mul %[[AW]], %[[C]] {{.*}}xf32>
+// CHECK: %[[G:.*]] = graph.gelu %[[S]] {{.*}}xf32>
 // CHECK: return %[[G]]
 // HALF-LABEL: func.func @main
 // HALF: graph.weight "w" : tensor<8x6xf16>
@@ -26,7 +29,9 @@ func.func @main(%x: tensor<4x8xf32> {graph.name = "x"}) -> (tensor<4x6xf32> {gra
   %b = graph.weight "b" : tensor<6xf32> loc("b")
   %y = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32> loc("fc1"("y"))
   %a = graph.add %y, %b : (tensor<4x6xf32>, tensor<6xf32>) -> tensor<4x6xf32> loc("bias")
-  %g = graph.gelu %a : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("gelu")
+  %c = graph.constant dense<0.35355> : tensor<f32>
+  %s = graph.mul %a, %c : (tensor<4x6xf32>, tensor<f32>) -> tensor<4x6xf32> loc("scale")
+  %g = graph.gelu %s : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("gelu")
   return %g : tensor<4x6xf32>
 }
 
