@@ -144,10 +144,11 @@ private:
       if (!outputs)
         return tl::unexpected(outputs.error());
       wanted.push_back(std::move(*outputs));
-      if (isNarrow())
-        if (auto ok = checkImported(wanted.size() - 1, lines); !ok)
-          return tl::unexpected(ok.error());
     }
+    // The model in f64 is evaluated once, for all steps.
+    for (size_t step = 0; isNarrow() && step < wanted.size(); ++step)
+      if (auto ok = checkImported(step, lines); !ok)
+        return tl::unexpected(ok.error());
     return wanted.front();
   }
 
