@@ -207,6 +207,23 @@ def check_verify(folder, model):
     assert 3 <= took < 60, f"it ended after {took:.1f} s"
 
 
+def check_compute(folder, model):
+    bundle = folder / "narrow"
+    partita.compile(model, bundle, compute="bf16", keep_f32=["*1"],
+                    shapes={"batch": 64})
+    report = partita.report(bundle)
+    assert report["compute"] == "bf16", report
+    lines = partita.verify(bundle)["lines"]
+    assert any("of roundings alone" in line for line in lines), lines
+    expect_error("is a plan for --compute bf16", lambda: partita.compile(
+        model, folder / "wide", shapes={"batch": 64},
+        plan=json.loads((bundle / "plan.json").read_text())))
+    expect_error("tf32 is a type of GPUs", lambda: partita.compile(
+        model, folder / "wide", compute="tf32", shapes={"batch": 64}))
+    plan = partita.plan(model, mesh="tp=2", compute="f16", shapes={"batch": 64})["plan"]
+    assert plan["entries"][0]["compute"] == "f16", plan
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="partita-compiler-") as name:
         folder = pathlib.Path(name)
@@ -217,6 +234,7 @@ def main():
         check_cancel(folder)
         check_specification(folder)
         check_verify(folder, folder / "model.onnx")
+        check_compute(folder, folder / "model.onnx")
     print("ok")
 
 

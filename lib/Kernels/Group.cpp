@@ -85,6 +85,12 @@ private:
 // Calls
 //===----------------------------------------------------------------------===//
 
+/// Whether calls that give such numbers have them in f32 before they are rounded and
+/// stored, so that functions of them can join.
+static bool sumsInF32(DType type) {
+  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
+}
+
 void Grouper::findChains() {
   result.callOf.assign(program.ops.size(), -1);
   result.chains.resize(program.ops.size());
@@ -92,7 +98,7 @@ void Grouper::findChains() {
     const LocalOp &op = program.ops[o];
     auto number = static_cast<int32_t>(o);
     if (!op.facts.takesPostOps || op.attention != LocalOp::Attention::None ||
-        program.result(number).type != DType::F32)
+        !sumsInF32(program.result(number).type))
       continue;
     result.chains[o] = postChain(program, number, result.callOf, target);
     for (const PostStep &step : result.chains[o]) {

@@ -65,7 +65,8 @@ static Expected<void> readParameters(const JsonValue &value, Spec &spec) {
 }
 
 static Expected<Compute> readCompute(const JsonValue &value) {
-  static constexpr std::string_view names[] = {"f32", "bf16", "f16"};
+  // Steps are derived for CPUs, which have no tf32.
+  const auto names = std::span(computeNames).first<3>();
   return readName(value, names).map([](size_t i) { return static_cast<Compute>(i); });
 }
 

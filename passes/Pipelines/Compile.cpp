@@ -21,6 +21,7 @@
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/Recompute.h"
 #include "passes/Pipelines/Training.h"
+#include "passes/Precision/Passes.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/SearchPlan.h"
 #include "passes/Stage/Passes.h"
@@ -121,7 +122,23 @@ Expected<void> Compiler::markChosen() {
   });
 }
 
+/// Puts casts where ops are to compute in a narrower type. In f64 nothing is narrow.
+Expected<void> Compiler::narrow() {
+  const Compute compute = computeOf(request);
+  if (storedType(compute) == DType::F32 || job.form.wide)
+    return {};
+  return runPasses("00b-narrowed", [&](OpPassManager &manager) {
+    NarrowPassOptions options;
+    options.compute = name(compute);
+    llvm::append_range(options.keep, keptOf(request));
+    manager.addPass(createNarrowPass(options));
+    buildImportedPipeline(manager);
+  });
+}
+
 Expected<void> Compiler::derive() {
+  if (auto ok = checkCompute(request); !ok)
+    return ok;
   job.progress("reading " + request.model.file);
   auto read = job.sources->read(request, job.form);
   if (!read)
@@ -151,6 +168,8 @@ Expected<void> Compiler::derive() {
   auto ok = runPasses("00-imported", buildImportedPipeline);
   if (ok && training && request.train->spec.choosesAccumulation)
     ok = divide();
+  if (ok)
+    ok = narrow();
   if (ok && onImported)
     ok = onImported();
   if (ok && training)

@@ -168,6 +168,7 @@ public:
 
 private:
   Expected<void> derive();
+  Expected<void> narrow();
   Expected<void> markChosen();
   /// Writes the module beside the levels, unless nothing is written there.
   Expected<void> dump(const std::string &name);

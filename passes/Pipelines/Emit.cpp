@@ -165,6 +165,7 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   emit.threads = static_cast<int>(request.target.threads);
   emit.out = request.emission.output;
   emit.place = request.emission.place;
+  emit.compute = name(computeOf(request));
   emit.dumpDir = request.levels.dump;
   emit.hashWeights = request.emission.hashWeights;
   emit.inputs = first.inputNames;

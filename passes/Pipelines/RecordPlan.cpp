@@ -31,6 +31,8 @@ Expected<void> Compiler::stateFacts() {
   facts.target = request.target.name;
   facts.targetCpu = request.target.cpu;
   facts.threads = request.target.threads;
+  facts.compute = name(computeOf(request));
+  facts.keepF32 = keptOf(request);
   facts.recompute = job.feedback.recompute;
   facts.accumulation.reset();
   if (rows)

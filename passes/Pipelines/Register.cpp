@@ -9,6 +9,7 @@
 #include "passes/Codegen/Targets/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
+#include "passes/Precision/Passes.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Simplify/Passes.h"
 #include "passes/Stage/Passes.h"
@@ -24,6 +25,7 @@ void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
 
 void partita::registerPartitaPasses(BundleRunner run) {
   registerSimplifyPasses();
+  registerPrecisionPasses();
   registerTrainPasses();
   registerShardPasses();
   registerPartitionPasses();

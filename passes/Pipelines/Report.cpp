@@ -253,6 +253,16 @@ static std::string expectedText(const PlanEntry &plan) {
   return text;
 }
 
+/// "computes in bf16, in f32: fc1, fc2"; empty: in f32.
+static std::string computeText(const PlanFacts &facts) {
+  if (facts.compute == PlanFacts().compute)
+    return "";
+  std::string text = "computes in " + facts.compute;
+  for (const std::string &node : facts.keepF32)
+    text += (&node == &facts.keepF32.front() ? ", in f32: " : ", ") + node;
+  return text + "\n";
+}
+
 Expected<std::string> partita::reportText(const std::string &path,
                                           const std::string &name, bool inFull) {
   auto plan = planOf(path, name);
@@ -261,7 +271,8 @@ Expected<std::string> partita::reportText(const std::string &path,
   const PlanEntry &entry = plan->entry();
   std::string text = (name.empty() ? entriesText(path) : "") + "model " + plan->model +
                      ", mode " + entry.mode +
-                     (entry.hints.empty() ? "" : ", hints " + entry.hints) + "\n";
+                     (entry.hints.empty() ? "" : ", hints " + entry.hints) + "\n" +
+                     computeText(entry);
   for (const std::string &note : entry.notes)
     text += "note: " + note + "\n";
   if (std::string known = nameOf(entry); !known.empty())
@@ -380,6 +391,7 @@ Expected<std::string> partita::reportJson(const std::string &path,
   out.member("mode", std::string_view(entry.mode));
   if (!entry.hints.empty())
     out.member("hints", std::string_view(entry.hints));
+  out.member("compute", std::string_view(entry.compute));
   if (std::string known = nameOf(entry); !known.empty())
     out.member("parallelism", std::string_view(known));
   if (entry.certificate) {

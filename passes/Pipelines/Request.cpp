@@ -31,6 +31,54 @@ Expected<std::vector<Mesh>> partita::readMeshes(const std::string &text) {
   return meshes;
 }
 
+Compute partita::computeOf(const Request &request) {
+  return request.train ? request.train->spec.compute
+                       : request.compute.value_or(Compute::F32);
+}
+
+std::vector<std::string> partita::keptOf(const Request &request) {
+  return request.keepF32.empty() && request.plan ? request.plan->entry().keepF32
+                                                 : request.keepF32;
+}
+
+/// "--keep-f32 a --keep-f32 b"; "no --keep-f32".
+static std::string keptText(const std::vector<std::string> &kept) {
+  std::string text;
+  for (const std::string &node : kept)
+    text += (text.empty() ? "--keep-f32 " : " --keep-f32 ") + node;
+  return text.empty() ? "no --keep-f32" : text;
+}
+
+Expected<void> partita::checkCompute(const Request &request) {
+  const Compute compute = computeOf(request);
+  const std::string type(name(compute));
+  if (request.train && request.compute)
+    return makeError("--compute " + std::string(name(*request.compute)) +
+                     " and --train " + request.train->file +
+                     " do not go together: \"compute\" of the specification says what a "
+                     "training step computes in");
+  if (request.train && !request.keepF32.empty())
+    return makeError("--keep-f32 and --train " + request.train->file +
+                     " do not go together: it is for --compute");
+  if (compute == Compute::TF32)
+    return makeError("--compute tf32: tf32 is a type of GPUs, and target '" +
+                     request.target.name + "' is for CPUs; expected f32, bf16 or f16");
+  if (compute == Compute::F32 && !request.keepF32.empty())
+    return makeError(keptText(request.keepF32) +
+                     ": the model computes in f32; expected --compute bf16 or f16");
+  if (!request.plan)
+    return {};
+  const PlanEntry &plan = request.plan->entry();
+  if (plan.compute != type)
+    return makeError("'" + request.plan->file + "' is a plan for --compute " +
+                     plan.compute + ", and this is --compute " + type);
+  if (keptOf(request) != plan.keepF32)
+    return makeError("'" + request.plan->file + "' is a plan for " +
+                     keptText(plan.keepF32) + ", and this has " +
+                     keptText(request.keepF32));
+  return {};
+}
+
 std::string partita::str(const std::vector<Mesh> &meshes) {
   std::string text;
   for (const Mesh &mesh : meshes)

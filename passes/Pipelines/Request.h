@@ -9,6 +9,7 @@
 #define PARTITA_PASSES_PIPELINES_REQUEST_H
 
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Base/Compute.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Comm/StepText.h"
 #include "partita/Onnx/Load.h"
@@ -100,6 +101,10 @@ struct Request {
   std::optional<Plan> plan = {}; ///< replaces deciding
   Machine machine = {};
   std::optional<Training> train = {}; ///< absent: inference
+  /// The type that the model computes in, unless it trains: a specification has its own.
+  /// Absent: that of the plan, else f32.
+  std::optional<Compute> compute = {};
+  std::vector<std::string> keepF32 = {}; ///< nodes, or globs, that do so in f32
   /// Collectives of a step that may be in flight where another starts.
   int64_t commInFlight = 2;
   bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
@@ -112,6 +117,13 @@ struct Request {
   /// Of a program that is no pipeline.
   Mesh mesh() const { return meshes.empty() ? Mesh() : meshes.front(); }
 };
+
+/// The type that the program of a request computes in.
+Compute computeOf(const Request &request);
+/// The nodes that compute in f32 all the same: those of the request, else of its plan.
+std::vector<std::string> keptOf(const Request &request);
+/// An error names both of two things that say the type and differ, or what no target has.
+Expected<void> checkCompute(const Request &request);
 
 /// Of an earlier entry, stage or try; never written by a person.
 struct Feedback {

@@ -11,6 +11,7 @@
 #include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Recompute.h"
+#include "passes/Pipelines/Roundings.h"
 #include "passes/Pipelines/VerifyCompare.h"
 #include "passes/Pipelines/VerifyCost.h"
 #include "passes/Pipelines/VerifySampled.h"
@@ -36,8 +37,7 @@ static Expected<Tensors> readTensors(const std::string &folder, const std::strin
     if (!named)
       return tl::unexpected(named.error());
     auto tensor = cast<RankedTensorType>(type);
-    // What is storage only stays what it is.
-    if (wide && isFloat(named->tensor.type) && !smallFloat(named->tensor.type))
+    if (wide)
       named->tensor = toF64(named->tensor);
     if (named->tensor.shape != tensor.getShape().vec() ||
         named->tensor.type != dtypeOf(tensor.getElementType()))
@@ -71,7 +71,7 @@ public:
                          (isPipeline || !options.f64.empty() ? 1 : 2);
     if (whole > options.wholeWithin && maySample())
       return sampled(cost, whole, std::move(lines));
-    auto expected = evaluateModel(cost);
+    auto expected = evaluateModel(cost, lines);
     if (!expected)
       return tl::unexpected(expected.error());
     if (!options.f64.empty())
@@ -129,7 +129,9 @@ private:
         llvm::to_vector(llvm::seq<int64_t>(0, static_cast<int64_t>(types.size()))));
     if (!outside)
       return tl::unexpected(outside.error());
-    return compareReturned(what, outputs, *outside, lines);
+    // In a narrower type the model has been judged; what is given is judged likewise.
+    return isNarrow() ? compareNarrow("given outputs", *outside, lines, 0)
+                      : compareReturned(what, outputs, *outside, lines);
   }
 
   func::FuncOp original() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
@@ -149,23 +151,44 @@ private:
   }
 
   /// The outputs of the imported program.
-  Expected<Tensors> evaluateModel(const EvaluationCost &cost) {
+  Expected<Tensors> evaluateModel(const EvaluationCost &cost,
+                                  std::vector<std::string> &lines) {
     for (int64_t step = 0; step < options.steps; ++step) {
       // Of what is drawn, other inputs in each step.
       if (step > 0 && options.inputs.empty())
         drawn = drawInputs(original(), static_cast<uint64_t>(step) << 32);
-      asked.push_back(inputsOf(original(), step, step == 0 ? given : drawn, wanted));
-      EvaluationProgress progress("the model" + ofStep(step), cost, told());
+      fresh.push_back(step == 0 ? given : drawn);
+      asked.push_back(inputsOf(original(), step, fresh.back(), wanted));
+      EvaluationProgress progress("the model" + stepText(step), cost, told());
       auto outputs =
           evaluate(original(), asked.back(), weights(), progress.hooks(options.stop));
       if (!outputs)
         return tl::unexpected(outputs.error());
       wanted.push_back(std::move(*outputs));
     }
+    // The model in f64 is evaluated once, for all steps.
+    for (size_t step = 0; isNarrow() && step < wanted.size(); ++step)
+      if (auto ok = checkImported(step, lines); !ok)
+        return tl::unexpected(ok.error());
     return wanted.front();
   }
 
-  std::string ofStep(int64_t step) const {
+  /// Whether the programs are judged by the roundings of their type. What a training step
+  /// makes of them has no bound.
+  bool isNarrow() const {
+    return !job.request.train && !job.form.wide &&
+           storedType(computeOf(job.request)) != DType::F32;
+  }
+
+  /// The imported program, which computes in a narrower type, against its model.
+  Expected<void> checkImported(size_t step, std::vector<std::string> &lines) {
+    std::vector<std::string> unused;
+    const bool isLast = step + 1 == static_cast<size_t>(options.steps);
+    return compare("imported program" + stepText(static_cast<int64_t>(step)),
+                   wanted[step], wanted[step], isLast ? lines : unused, step);
+  }
+
+  std::string stepText(int64_t step) const {
     return options.steps > 1 ? ", step " + std::to_string(step) : std::string();
   }
 
@@ -173,7 +196,10 @@ private:
     return options.progress ? options.progress : [](const std::string &) {};
   }
 
-  bool maySample() const { return options.run && options.steps == 1 && !job.form.wide; }
+  /// Roundings of a narrower type are those of the whole model.
+  bool maySample() const {
+    return options.run && options.steps == 1 && !job.form.wide && !isNarrow();
+  }
 
   /// The model as one rank of `plain` stands for the model: see VerifySampled.h.
   Expected<Verified> sampled(const EvaluationCost &cost, double whole,
@@ -262,6 +288,10 @@ private:
       auto value = weight(compiler, state.getInit().getValue());
       if (!value)
         return tl::unexpected(value.error());
+      if (value->type != given[i].type) {
+        value->bytes = narrowed(value->bytes, given[i].type);
+        value->type = given[i].type;
+      }
       given[i] = std::move(*value);
     }
     return {};
@@ -290,23 +320,22 @@ private:
     std::vector<Tensors> actual;
     for (int64_t step = 0; step < options.steps; ++step) {
       auto at = static_cast<size_t>(step);
-      EvaluationProgress progress("the ranks' program" + ofStep(step), cost, told());
+      EvaluationProgress progress("the ranks' program" + stepText(step), cost, told());
       auto outputs = evaluatePartitioned(local, inputsOf(local, step, asked[at], actual),
                                          weights(), progress.hooks(options.stop));
       if (!outputs)
         return tl::unexpected(outputs.error());
       actual.push_back(std::move(*outputs));
     }
-    for (size_t step = 0; step + 1 < actual.size(); ++step) {
-      std::vector<std::string> unused;
-      auto ok = compare("partitioned program, step " + std::to_string(step), actual[step],
-                        wanted[step], unused);
-      if (!ok)
+    std::vector<std::string> unused;
+    for (size_t step = 0; step < actual.size(); ++step) {
+      const bool isLast = step + 1 == actual.size();
+      if (auto ok = compare("partitioned program" + stepText(static_cast<int64_t>(step)),
+                            actual[step], wanted[step], isLast ? lines : unused, step);
+          !ok)
         return ok;
     }
-    std::string last =
-        options.steps > 1 ? ", step " + std::to_string(options.steps - 1) : std::string();
-    return compare("partitioned program" + last, actual.back(), wanted.back(), lines);
+    return {};
   }
 
   /// All steps on the virtual ranks of a pipeline, each from what it itself has left.
@@ -350,10 +379,8 @@ private:
       }
       std::vector<std::string> unused;
       const bool isLast = step + 1 == asked.size();
-      if (auto ok =
-              compare("pipeline" + (asked.size() > 1 ? ", step " + std::to_string(step)
-                                                     : std::string()),
-                      actual, wanted[step], isLast ? lines : unused);
+      if (auto ok = compare("pipeline" + stepText(static_cast<int64_t>(step)), actual,
+                            wanted[step], isLast ? lines : unused, step);
           !ok)
         return ok;
     }
@@ -443,17 +470,20 @@ private:
 
   /// Of all results what is returned: what stands behind it is nobody's matter.
   Expected<void> compare(const std::string &what, const Tensors &actual,
-                         const Tensors &expected, std::vector<std::string> &lines) {
+                         const Tensors &expected, std::vector<std::string> &lines,
+                         size_t step) {
     auto ours = returned.of(actual), theirs = returned.of(expected);
     if (!ours || !theirs)
       return makeError(what + ": " + (ours ? theirs.error() : ours.error()).message);
-    return compareReturned(what, *ours, *theirs, lines);
+    return compareReturned(what, *ours, *theirs, lines, step);
   }
 
   Expected<void> compareReturned(const std::string &what, const Tensors &actual,
-                                 const Tensors &expected,
-                                 std::vector<std::string> &lines) {
+                                 const Tensors &expected, std::vector<std::string> &lines,
+                                 size_t step = 0) {
     hasElements.resize(expected.size());
+    if (isNarrow())
+      return compareNarrow(what, actual, lines, step);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (!expected[i].bytes.empty())
         hasElements[i] = true;
@@ -469,14 +499,42 @@ private:
   /// Roundings of several steps have no bound.
   Tolerance tolerance() const { return {options.rtol, options.atol, options.steps == 1}; }
 
-  Expected<HostTensor> truthOf(size_t output) {
-    if (truth.empty()) {
-      auto all = isSampled ? plainTruth() : evaluatedTruth();
+  /// Outputs of a program in a narrower type by the roundings of that.
+  Expected<void> compareNarrow(const std::string &what, const Tensors &actual,
+                               std::vector<std::string> &lines, size_t step) {
+    const Compute type = computeOf(job.request);
+    if (auto ok = findTruth(); !ok)
+      return ok;
+    if (rounded.empty()) {
+      auto all = evaluateWide([type](HostTensor &tensor) { roundDigits(tensor, type); });
       if (!all)
         return tl::unexpected(all.error());
-      truth = std::move(*all);
+      rounded = std::move(*all);
     }
-    return truth[output];
+    for (size_t i = 0; i < actual.size(); ++i) {
+      if (!actual[i].bytes.empty())
+        hasElements[i] = true;
+      std::string where = what + ", output " + std::to_string(i);
+      auto judged = judgeRoundings(actual[i], truth[step][i], rounded[step][i], type);
+      if (!judged)
+        return makeError(where + ": " + judged.error().message);
+      lines.push_back(where + ": " + *judged);
+    }
+    return {};
+  }
+
+  Expected<HostTensor> truthOf(size_t output) {
+    return findTruth().map([&] { return truth[0][output]; });
+  }
+
+  Expected<void> findTruth() {
+    if (!truth.empty())
+      return {};
+    auto all = isSampled ? plainTruth() : evaluateWide({});
+    if (!all)
+      return tl::unexpected(all.error());
+    truth = std::move(*all);
+    return {};
   }
 
   /// The model with every float type as f64.
@@ -492,47 +550,68 @@ private:
     return made->compiler.import().map([&] { return std::move(made); });
   }
 
-  Tensors wideInputs() const {
-    Tensors inputs;
-    for (const HostTensor &input : given)
-      inputs.push_back(toF64(input));
-    return inputs;
-  }
-
-  Expected<Tensors> evaluatedTruth() const {
+  /// The outputs of every step of the model in f64, where `change` has seen every value.
+  Expected<std::vector<Tensors>>
+  evaluateWide(const std::function<void(HostTensor &)> &change) const {
     auto wide = wideModel();
     if (!wide)
       return tl::unexpected(wide.error());
     auto main = (*wide)->compiler.module->lookupSymbol<func::FuncOp>("main");
     const EvaluationCost cost(main);
-    EvaluationProgress progress("the model in f64", cost, told());
-    return evaluate(
-               main, wideInputs(),
-               [&](StringRef name) { return weight((*wide)->compiler, name); },
-               progress.hooks(options.stop))
-        .and_then([&](const Tensors &all) { return returned.of(all); });
+    std::vector<Tensors> results, outputs;
+    for (size_t step = 0; step < fresh.size(); ++step) {
+      Tensors inputs = fresh[step];
+      for (HostTensor &input : inputs) {
+        input = toF64(input);
+        if (change)
+          change(input);
+      }
+      const auto number = static_cast<int64_t>(step);
+      EvaluationProgress progress("the model in f64" + stepText(number), cost, told());
+      Evaluating how = progress.hooks(options.stop);
+      how.change = change;
+      auto made = evaluate(
+          main, inputsOf(main, number, std::move(inputs), results),
+          [&](StringRef name) { return weight((*wide)->compiler, name); }, how);
+      if (!made)
+        return tl::unexpected(made.error());
+      auto given = returned.of(*made);
+      if (!given)
+        return tl::unexpected(given.error());
+      results.push_back(std::move(*made));
+      outputs.push_back(std::move(*given));
+    }
+    return outputs;
   }
 
   /// By one rank of `plain`.
-  Expected<Tensors> plainTruth() const {
+  Expected<std::vector<Tensors>> plainTruth() const {
     auto wide = wideModel();
     if (!wide)
       return tl::unexpected(wide.error());
+    Tensors inputs;
+    for (const HostTensor &input : given)
+      inputs.push_back(toF64(input));
     return PlainRank::compile((*wide)->job, (*wide)->compiler, nullptr)
         .and_then([&](const PlainRank &plain) {
-          return plain.run(options.run, wideInputs(), options.stop);
-        });
+          return plain.run(options.run, inputs, options.stop);
+        })
+        .map([](Tensors outputs) { return std::vector<Tensors>{std::move(outputs)}; });
   }
 
   Job job;
   const VerifyOptions &options;
   Compiler compiler;
   Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
-  std::vector<Tensors> asked, wanted; ///< by step: inputs, and what the model gives
-  Tensors truth;                      ///< the outputs in f64, once they are asked for
-  bool isSampled = false;             ///< one rank of `plain` stands for the model
-  std::vector<bool> hasElements;      ///< by output: in some comparison
-  graph::Returned returned;           ///< what there is of the results of the model
+  /// By step: inputs that are no states of the step before, all inputs, and what the
+  /// model gives.
+  std::vector<Tensors> fresh, asked, wanted;
+  /// By step the outputs in f64, and those with every value rounded, once they are asked
+  /// for.
+  std::vector<Tensors> truth, rounded;
+  bool isSampled = false;        ///< one rank of `plain` stands for the model
+  std::vector<bool> hasElements; ///< by output: in some comparison
+  graph::Returned returned;      ///< what there is of the results of the model
 };
 } // namespace
 
@@ -604,6 +683,9 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
     model.constants.push_back(std::move(*constant));
   }
   model.states = plan->states;
+  if (plan->train.empty())
+    request.compute = computeFromName(plan->entry().compute);
+  request.keepF32 = plan->entry().keepF32;
   // A bundle has its specification with it, as older ones had not.
   const std::string own = bundle + "/" + specificationFileName;
   if (!plan->train.empty()) {

@@ -33,7 +33,7 @@ Distance partita::distance(const HostTensor &actual, const HostTensor &expected)
 }
 
 HostTensor partita::toF64(const HostTensor &tensor) {
-  if (!isFloat(tensor.type))
+  if (!isFloat(tensor.type) || smallFloat(tensor.type))
     return tensor;
   return reference::tensor<double>(DType::F64, tensor.shape,
                                    reference::values<double>(tensor));

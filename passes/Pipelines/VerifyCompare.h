@@ -21,7 +21,7 @@ struct Distance {
 
 Distance distance(const HostTensor &actual, const HostTensor &expected);
 
-/// The tensor with its elements as f64, if they are floats; else the same.
+/// The tensor with its floats as f64, unless they are of a byte, which is storage.
 HostTensor toF64(const HostTensor &tensor);
 
 /// Largest relative error of one rounding to the type, 2⁻²⁴ of f32; 0 of a type that is

@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "partita/Base/Compute.h"
 #include "partita/Reference/Kernels.h"
 
 #include <cmath>
@@ -91,6 +92,10 @@ private:
       done = runBranch(branch);
     else
       done = compute(op);
+    if (done && how.change)
+      for (Value result : op.getResults())
+        for (HostTensor &tensor : tensors[result])
+          how.change(tensor);
     // A value whose last user has run is dropped, so that whole models fit.
     for (Value operand : op.getOperands())
       if (--usesLeft(operand) == 0)
@@ -173,6 +178,11 @@ private:
     auto global = weights(op.getName());
     if (!global)
       return tl::unexpected(global.error());
+    const DType type = *dtypeOf(getElementTypeOrSelf(op.getType()));
+    if (global->type == DType::F32 && (type == DType::F16 || type == DType::BF16)) {
+      global->type = type;
+      global->bytes = narrowed(global->bytes, type);
+    }
     dist::LayoutAttr layout = dist::sourceLayout(op);
     auto &slot = tensors[op.getResult()];
     for (int64_t r = 0; r < static_cast<int64_t>(ranks); ++r) {

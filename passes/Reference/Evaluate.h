@@ -19,7 +19,8 @@
 
 namespace partita {
 
-/// The global bytes of a weight by name.
+/// The global bytes of a weight by name. A program that has it in a narrower type rounds
+/// it (partita::narrowed).
 using WeightLoader = std::function<Expected<HostTensor>(llvm::StringRef)>;
 
 /// Tensors of one rank, and of all.
@@ -28,13 +29,17 @@ using RankTensors = std::vector<Tensors>;
 
 /// Links of an evaluation to its caller while the evaluation goes on.
 struct Evaluating {
-  Evaluating(StopFlag stop = {}, std::function<void(mlir::Operation *)> done = {})
-      : stop(stop), done(std::move(done)) {}
+  Evaluating(StopFlag stop = {}, std::function<void(mlir::Operation *)> done = {},
+             std::function<void(HostTensor &)> change = {})
+      : stop(stop), done(std::move(done)), change(std::move(change)) {}
 
   /// Once raised, the evaluation ends behind the op at hand with the error "cancelled".
   StopFlag stop;
   /// Hears of each op when all ranks have run it, in loops once per trip; empty: nobody.
   std::function<void(mlir::Operation *)> done;
+  /// Changes what every op gives, weights and constants too, before others read it;
+  /// empty: all stays.
+  std::function<void(HostTensor &)> change;
 };
 
 /// Runs a function on N ranks in lockstep; `inputs[rank][argument]`. With `poison`, all

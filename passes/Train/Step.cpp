@@ -6,7 +6,6 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Train/Differentiate.h"
 #include "passes/Train/Order.h"
-#include "passes/Train/Precision.h"
 
 #include <set>
 
@@ -16,13 +15,6 @@ using namespace partita::graph;
 using namespace partita::train;
 
 Expected<void> StepBuilder::run() {
-  if (spec.compute != Compute::F32) {
-    Builder builder(context);
-    Type narrow = spec.compute == Compute::F16 ? Type(builder.getF16Type())
-                                               : Type(builder.getBF16Type());
-    if (auto ok = computeIn(main, narrow); !ok)
-      return ok;
-  }
   auto built =
       buildLoss(main, spec.loss, spec.choosesAccumulation && spec.accumulation > 1);
   if (!built)

@@ -13,7 +13,7 @@ namespace partita::train {
 inline constexpr char stepState[] = "step";
 
 /// Builds the step in place of `main`, whose states that are only read are the
-/// parameters. The stages, in order: a narrower type (Precision.h), the loss (Loss.h),
+/// parameters. The stages, in order: the loss (Loss.h),
 /// cotangents (Differentiate.h), recompute (Recompute.h), accumulation, the update
 /// (Update.h).
 class StepBuilder {

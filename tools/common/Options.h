@@ -74,6 +74,16 @@ template <typename Set> void addPlanning(Set &set, Request &request) {
   set.text("train", into(request.train, readTraining),
            "The training step of the model that this file describes: loss, optimizer, "
            "what trains (JSON, docs/training.md)");
+  set.word(
+      "compute", {computeNames.begin(), computeNames.end()},
+      into(request.compute,
+           [](const std::string &word) {
+             return Expected<Compute>(*computeFromName(word));
+           }),
+      "The type that an f32 model computes in: bf16 and f16 take half of the memory, "
+      "with fewer digits (docs/precision.md); tf32 is for GPUs");
+  set.texts("keep-f32", "keep_f32", append(request.keepF32),
+            "NODE or glob: nodes that compute in f32 under --compute");
   set.flag("no-all-to-all", request.allToAll,
            "Reshard by slices, gathers and reductions only");
   addBindings(set, request.model);

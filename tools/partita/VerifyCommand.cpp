@@ -53,9 +53,10 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                       usageStatus);
         return;
       }
-    for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
-                               "--shape", "--const", "--train", "--steps", "--f64",
-                               "--stages", "--groups", "--schedule", "--micro-batches"})
+    for (const char *option :
+         {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all", "--shape",
+          "--const", "--train", "--compute", "--keep-f32", "--steps", "--f64", "--stages",
+          "--groups", "--schedule", "--micro-batches"})
       if (isBundle && command->count(option) != 0) {
         status = fail(std::string(option) + " is for a model; '" + file +
                           "' is a bundle, which has its own",

@@ -8,6 +8,7 @@
 #ifndef PARTITA_TRAIN_SPEC_H
 #define PARTITA_TRAIN_SPEC_H
 
+#include "partita/Base/Compute.h"
 #include "partita/Base/Error.h"
 #include "partita/Comm/Order.h"
 
@@ -106,8 +107,6 @@ struct LossScale {
   bool dynamic = false;
   int64_t growEvery = 2000;
 };
-
-enum class Compute : uint8_t { F32, BF16, F16 };
 
 /// A step whose loss or gradients are not finite is one like any other; says so; or says
 /// so and changes no state.

@@ -63,6 +63,8 @@ std::string Bundle::json() const {
                        {"threads", threads},      {"mesh", mesh.str()},
                        {"ranks", numRanks()},     {"entries", entryList},
                        {"inputs", inputs},        {"weight_files", files}};
+  if (compute != Bundle().compute)
+    root["compute"] = compute;
   return root.dump(2) + "\n";
 }
 
@@ -283,6 +285,8 @@ Expected<Bundle> partita::readBundle(const std::string &folder) {
   fields.read("mesh", mesh);
   fields.read("ranks", ranks);
   fields.read("inputs", bundle.inputs);
+  if (root->has("compute"))
+    fields.read("compute", bundle.compute);
   if (fields.error)
     return tl::unexpected(*fields.error);
   Expected<Mesh> parsed = Mesh::parse(mesh);

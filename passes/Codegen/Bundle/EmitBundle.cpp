@@ -4,6 +4,7 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Compute.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Files/SafeTensors.h"
 #include "passes/Codegen/Common/Interfaces.h"
@@ -66,16 +67,19 @@ public:
     if (copies.empty())
       return {};
     SafeTensorsWriter out;
-    for (const auto &[name, data] : copies)
-      out.declare(name, data.type, data.shape);
+    for (const auto &[name, copy] : copies)
+      out.declare(name, copy.type, copy.data.shape);
     auto entries = out.begin(writer.path(weightFileName));
     if (!entries)
       return tl::unexpected(entries.error());
     std::map<std::string, uint64_t> offsets;
     for (const SafeTensorEntry &entry : *entries)
       offsets[entry.name] = entry.offset;
-    for (const auto &[name, data] : copies)
-      if (auto ok = out.append(data.bytes); !ok)
+    for (const auto &[name, copy] : copies)
+      if (auto ok = copy.type == copy.data.type
+                        ? out.append(copy.data.bytes)
+                        : out.append(narrowed(copy.data.bytes, copy.type));
+          !ok)
         return ok;
     auto blocks = out.finish();
     if (!blocks)
@@ -88,6 +92,11 @@ public:
   }
 
 private:
+  /// Bytes that the bundle has, in the program's type: rounded when they are written.
+  struct Copy {
+    WeightData data;
+    DType type;
+  };
   /// A file of the model that the bundle refers to.
   struct External {
     std::string path, location;
@@ -114,15 +123,17 @@ private:
         return tl::unexpected(found.error());
       data = std::move(*found);
     }
-    if (data.type != spec.type || data.shape != spec.layout.globalShape())
+    const bool isRounded =
+        data.type == DType::F32 && (spec.type == DType::F16 || spec.type == DType::BF16);
+    if ((data.type != spec.type && !isRounded) || data.shape != spec.layout.globalShape())
       return makeError("the model's files hold another type or shape than the program");
-    spec.fileBytes = static_cast<uint64_t>(elementCount(spec.layout.globalShape())) *
-                     byteWidth(spec.type);
-    if (data.file.empty()) {
-      if (data.bytes.size() != spec.fileBytes)
-        return makeError("expected " + std::to_string(spec.fileBytes) + " bytes, got " +
-                         std::to_string(data.bytes.size()));
-      copied.emplace_back(&entry, copy(entry.bytesOf(), std::move(data)));
+    const auto count = static_cast<uint64_t>(elementCount(data.shape));
+    spec.fileBytes = count * byteWidth(spec.type);
+    if (data.file.empty() || isRounded) {
+      if (data.bytes.size() != count * byteWidth(data.type))
+        return makeError("expected " + std::to_string(count * byteWidth(data.type)) +
+                         " bytes, got " + std::to_string(data.bytes.size()));
+      copied.emplace_back(&entry, copy(entry.bytesOf(), {std::move(data), spec.type}));
       // A weight is found in the file by its name.
       if (spec.role == Role::Weight)
         spec.name = copied.back().second;
@@ -139,13 +150,14 @@ private:
 
   /// The name under which the bytes are written. Equal ones are there once; another
   /// entry's of the same name (what importing folds may depend on shapes) get another.
-  std::string copy(const std::string &name, WeightData data) {
+  std::string copy(const std::string &name, const Copy &made) {
     std::string own = name;
     for (int k = 2;; ++k) {
-      auto [known, added] = copies.try_emplace(own, data);
-      if (added ||
-          (known->second.shape == data.shape && known->second.type == data.type &&
-           std::ranges::equal(known->second.bytes, data.bytes)))
+      auto [known, added] = copies.try_emplace(own, made);
+      const WeightData &data = known->second.data;
+      if (added || (data.shape == made.data.shape && data.type == made.data.type &&
+                    known->second.type == made.type &&
+                    std::ranges::equal(data.bytes, made.data.bytes)))
         return own;
       own = name + " " + std::to_string(k);
     }
@@ -153,7 +165,7 @@ private:
 
   std::vector<Formed> &entries;
   std::vector<External> files;
-  std::map<std::string, WeightData> copies;
+  std::map<std::string, Copy> copies;
   std::vector<std::pair<TensorEntry *, std::string>> copied; ///< with the copy's name
 };
 } // namespace
@@ -373,6 +385,7 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
   Bundle bundle;
   target.describe(bundle);
   bundle.threads = formed[0].programs.front().team.threads;
+  bundle.compute = options.compute;
   bundle.model = options.model;
   bundle.inputs = options.inputs;
   if (auto ok = checkRanks(formed, bundle); !ok)

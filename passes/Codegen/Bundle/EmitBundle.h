@@ -21,7 +21,7 @@ namespace partita::codegen {
 
 /// Where the bytes of a weight are.
 struct WeightData {
-  DType type = DType::F32;
+  DType type = DType::F32; ///< of the bytes: a narrower program has them rounded
   std::vector<int64_t> shape;
   /// The bundle refers to this place; the file must stay. Empty: `bytes` are copied into
   /// the bundle.
@@ -53,6 +53,7 @@ struct EmitOptions {
   std::string place; ///< where it is to stand in the end; empty: `out`
   int threads = 1;   ///< per rank; 0: this machine's cores divided by the ranks
   int64_t workPerPart = 10'000; ///< see codegen::TeamPlan
+  std::string compute = "f32";  ///< see Bundle
   std::string model;            ///< file name of the source model, for messages
   /// The model's inputs in its order, those bound at compile time among them; empty: the
   /// program's.

@@ -275,9 +275,25 @@ bool Finder::followWeights() {
   }
 }
 
-/// The operand of products with uniform constants that nobody else reads.
+/// The operand of casts between floats that nobody else reads, and these casts.
+static Value uncast(Value value, SmallVector<Operation *> &casts) {
+  for (Operation *op;
+       (op = value.getDefiningOp()) && op->hasOneUse() && isFloatCast(op);) {
+    casts.push_back(op);
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+/// The operand of products with uniform constants that nobody else reads, with the casts
+/// around them: the kernel computes in f32.
 static Value unscaled(Value value, double &scale, SetVector<Operation *> &chain) {
-  for (Operation *op; (op = value.getDefiningOp()) && op->hasOneUse();) {
+  for (;;) {
+    SmallVector<Operation *> casts;
+    Value product = uncast(value, casts);
+    Operation *op = product.getDefiningOp();
+    if (!op || !op->hasOneUse())
+      break;
     std::optional<double> factor;
     Value inner;
     if (isa<graph::MulOp, graph::DivOp>(op))
@@ -287,8 +303,11 @@ static Value unscaled(Value value, double &scale, SetVector<Operation *> &chain)
     if (!factor)
       break;
     scale *= *factor;
+    chain.insert(casts.begin(), casts.end());
     chain.insert(op);
-    value = inner;
+    casts.clear();
+    value = uncast(inner, casts);
+    chain.insert(casts.begin(), casts.end());
   }
   return value;
 }

@@ -433,7 +433,8 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
 
 Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
                           Operation *literal) {
-  std::string key = spec.name + "\n" + spec.layout.str(mesh());
+  std::string key =
+      spec.name + "\n" + spec.layout.str(mesh()) + "\n" + std::string(name(spec.type));
   auto [found, added] = state.weightOfKey.try_emplace(key, -1);
   if (added) {
     found->second = addStorage(spec.type, localElements);

@@ -151,6 +151,26 @@ TEST_CASE("calls take what the target's engines apply, linear functions as one")
   CHECK(grouping.groups.size() == 1); // one kernel of all five
 }
 
+TEST_CASE("calls apply functions to sums before they are rounded, of f64 none") {
+  for (DType type : {DType::F32, DType::BF16, DType::F16, DType::F64}) {
+    Builder b;
+    int32_t x = b.argument({128, 64}), bias = b.argument({64});
+    int32_t y = b.product(x, {128, 64});
+    int32_t a = b.op(OpFacts::pointwise(1, Post::Add), {y, bias}, {128, 64});
+    int32_t r = b.op(OpFacts::pointwise(1, Post::Relu), {a}, {128, 64});
+    b.give({r});
+    for (LocalValue &value : b.program.values)
+      value.type = type;
+    Grouping grouping = group(b.program, cpu);
+    const size_t joined = type == DType::F64 ? 0 : 2;
+    CHECK(grouping.chains[static_cast<size_t>(b.maker(y))].size() == joined);
+    CHECK(grouping.groups.size() == (joined ? 0 : 1));
+    // What is added has the type of the sums.
+    b.program.values[static_cast<size_t>(bias)].type = DType::I32;
+    CHECK(group(b.program, cpu).chains[static_cast<size_t>(b.maker(y))].empty());
+  }
+}
+
 TEST_CASE("kernels are of limited length, and store a limited number of values") {
   Builder b;
   int32_t x = b.argument({64});

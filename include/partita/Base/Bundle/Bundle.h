@@ -99,6 +99,8 @@ struct Bundle {
   /// All that kernels may use of a CPU, by LLVM's names (CpuFeatures.h).
   std::vector<std::string> cpuFeatures;
   int64_t threads = 1; ///< per rank
+  /// The type that the model computes in (Base/Compute.h).
+  std::string compute = "f32";
   Mesh mesh; ///< of the ranks; with several programs each has its own, and this is empty
   int64_t ranks = 0; ///< with several programs their number, else 0
   std::vector<BundleEntry> entries;

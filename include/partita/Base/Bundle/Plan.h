@@ -206,6 +206,9 @@ struct PlanFacts {
   std::string target = "cpu";
   std::string targetCpu = {}; ///< LLVM's name; empty: that of the host
   int64_t threads = 1;        ///< per rank; 0: cores of the host divided by the ranks
+  /// The type that the model computes in (Base/Compute.h), and nodes that do so in f32.
+  std::string compute = "f32";
+  std::vector<std::string> keepF32 = {};
   std::optional<PlanRecompute> recompute = {}; ///< of a training step that needs it
   /// Micro-batches of a training step, where its specification left them open.
   std::optional<int64_t> accumulation = {};

@@ -66,6 +66,8 @@ template <typename Io> void visit(Io &io, As<Io, PlanFacts> &it) {
   io.optional("target", it.target, std::string("cpu"));
   io.optional("target_cpu", it.targetCpu);
   io.optional("threads", it.threads, int64_t(1));
+  io.optional("compute", it.compute, std::string("f32"));
+  io.optional("keep_f32", it.keepF32);
   io.optional("recompute", it.recompute);
   io.optional("accumulation", it.accumulation);
 }
