@@ -54,6 +54,8 @@ private:
         else
           begin(result, Layout::replicated(shapeOf(result)));
     }
+    if (auto manual = dyn_cast<ManualOp>(op))
+      exchange(manual);
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable || op.getNumOperands() == 0)
       return;
@@ -73,6 +75,13 @@ private:
                                            static_cast<int64_t>(op.getEpoch()));
     place.layout = std::move(to);
     places[op.getResult()] = std::move(place);
+  }
+
+  /// Of a source that is cut each rank reads its slices.
+  void exchange(ManualOp op) {
+    StepTree steps(mesh, options, elementBytesOf(op.getInput()), price);
+    steps.convert(0, op.getFrom().getLayout().canonicalized(),
+                  op.getTo().getLayout().canonicalized());
   }
 
   FunctionOpInterface function;

@@ -4,6 +4,7 @@
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/SearchPlan.h"
 
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/Notes.h"
 #include "dialects/Interfaces/ValueNames.h"
@@ -197,6 +198,8 @@ private:
       return failure();
     if (how.plan)
       return followPlan(function, std::move(*flow));
+    if (auto ok = checkManual(function); !ok)
+      return emitError(function.getLoc(), ok.error().message);
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     Hints parsed;
@@ -248,6 +251,20 @@ private:
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
+  }
+
+  /// A graph that is written per rank says everything itself, and only in mode manual.
+  Expected<void> checkManual(func::FuncOp function) const {
+    if (how.mode == ShardMode::Manual && how.hints)
+      return makeError(how.hints->text + ": mode manual takes no hints: nothing is split "
+                                         "but by the nodes of the graph");
+    dist::ManualOp manual = dist::findManual(function->getParentOp());
+    if (!manual || how.mode == ShardMode::Manual)
+      return {};
+    return makeError("'" + dist::nodeName(manual) +
+                     "' is of a graph that is written per rank, which --mode manual "
+                     "compiles, not --mode " +
+                     std::string(name(how.mode)));
   }
 
   /// Parts of moments, gradients and weights for ranks that hold the same, as the
