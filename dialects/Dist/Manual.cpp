@@ -101,8 +101,7 @@ public:
       digits.try_emplace(digit, origin);
       return;
     }
-    std::erase_if(digits,
-                  [&](const auto &known) { return known.first.axis == digit.axis; });
+    eraseAxis(digit.axis);
     for (const AxisRef &part : primes({mesh.whole(digit.axis)}))
       digits.try_emplace(part, origin);
   }
@@ -114,16 +113,29 @@ public:
     for (const auto &[digit, origin] : other.digits)
       add(mesh, digit, origin);
   }
-  void remove(const AxisList &axes) {
-    for (const AxisRef &digit : primes(axes))
-      digits.erase(digit);
+  /// `axes` are of those, or all of their axis is.
+  void remove(const Mesh &mesh, const AxisList &axes) {
+    for (const AxisRef &ref : axes)
+      if (isWhole(mesh, ref.axis)) {
+        Operation *origin = digits.lower_bound({ref.axis, 0, 0})->second;
+        eraseAxis(ref.axis);
+        for (const AxisRef &part : primes(around(mesh, ref.axis, axes)))
+          digits.try_emplace(part, origin);
+      } else {
+        for (const AxisRef &digit : primes({ref}))
+          digits.erase(digit);
+      }
   }
-  /// Those that are not in `other`.
-  AxisList without(const Differing &other) const {
+  /// Those that are not in `other`, of which all are.
+  AxisList without(const Mesh &mesh, const Differing &other) const {
     AxisList list;
     for (const auto &[digit, origin] : digits)
-      if (!other.digits.contains(digit))
+      if (!isWhole(mesh, digit.axis) && !other.digits.contains(digit))
         list.push_back(digit);
+    for (int32_t axis = 0; axis < static_cast<int32_t>(mesh.axes().size()); ++axis)
+      if (isWhole(mesh, axis))
+        llvm::append_range(list, around(mesh, axis, other.axes()));
+    llvm::sort(list);
     return canonical(list);
   }
 
@@ -136,6 +148,30 @@ public:
   Operation *origin() const { return digits.begin()->second; }
 
 private:
+  void eraseAxis(int32_t axis) {
+    std::erase_if(digits, [&](const auto &known) { return known.first.axis == axis; });
+  }
+  bool isWhole(const Mesh &mesh, int32_t axis) const {
+    int64_t parts = 1;
+    for (const auto &[digit, origin] : digits)
+      parts *= digit.axis == axis ? digit.size : 1;
+    return parts > 1 && parts == mesh.whole(axis).size;
+  }
+  /// The parts of an axis that some others, which nest, leave: whatever the cuts of the
+  /// whole axis, it is these and those.
+  static AxisList around(const Mesh &mesh, int32_t axis, AxisList others) {
+    AxisList list;
+    int64_t at = 1;
+    llvm::sort(others);
+    for (const AxisRef &other : others)
+      if (other.axis == axis) {
+        list.push_back({axis, at, other.pre / at});
+        at = other.pre * other.size;
+      }
+    list.push_back({axis, at, mesh.whole(axis).size / at});
+    return canonical(list);
+  }
+
   std::map<AxisRef, Operation *> digits;
 };
 
@@ -216,7 +252,8 @@ private:
     taken.add(mesh, axesIn(from), op);
     if (!isSpread(op))
       spread(op.getInputMutable(), taken);
-    differing.remove(axesIn(from));
+    differing = std::move(taken);
+    differing.remove(mesh, axesIn(from));
     if (op.getLeave() && !differing.empty())
       return emitError(op.getLoc(),
                        "'" + nodeName(op) + "' says that its operand lies in " +
@@ -294,7 +331,7 @@ private:
   /// Lets the operand be read as what may differ so; each value is spread once.
   void spread(OpOperand &operand, const Differing &wanted) {
     Value value = operand.get();
-    AxisList axes = wanted.without(values[value]);
+    AxisList axes = wanted.without(mesh, values[value]);
     if (!spreads || axes.empty() ||
         !isa<FloatType>(getElementTypeOrSelf(value.getType())))
       return;
