@@ -12,12 +12,13 @@ using namespace partita::dist;
 
 //===-- The op ------------------------------------------------------------===//
 
-/// Elements of padding would be garbage that the program reads.
+/// Elements of padding would be garbage that the program reads; of an operand that has
+/// given blocks it is what nobody reads.
 static LogicalResult verifyEven(ManualOp op, StringRef what, LayoutAttr layout,
                                 Value value) {
   for (auto [d, dim] : llvm::enumerate(layout.getLayout().dims))
     for (const DimFactor &factor : dim.factors)
-      if (factor.padded != factor.size || !factor.blocks.empty())
+      if (factor.blocks.empty() ? factor.padded != factor.size : value != op.getInput())
         return op.emitOpError("expected dims that are divided evenly, got dim ")
                << d << " of " << layout.str();
   if (layout.getLayout().localShape() != shapeOf(value))

@@ -177,11 +177,14 @@ struct Exchange {
 };
 } // namespace
 
-static Expected<Exchange> begin(Importer &importer, const Node &node) {
-  if (node.inputs.size() != 1 || !node.hasInput(0))
+static Expected<Exchange> begin(Importer &importer, const Node &node,
+                                std::optional<size_t> input = {}) {
+  if (!input && node.inputs.size() != 1)
     return makeError("expected one input, got " + std::to_string(node.inputs.size()));
+  if (!node.hasInput(input.value_or(0)))
+    return makeError("input " + std::to_string(input.value_or(0)) + " is absent");
   Exchange exchange;
-  exchange.x = importer.input(node, 0);
+  exchange.x = importer.input(node, input.value_or(0));
   exchange.shape = shapeOf(exchange.x);
   auto group = groupOf(importer, node);
   if (!group)
@@ -213,6 +216,11 @@ static Expected<Values> finish(Importer &importer, const Exchange &exchange,
                     .getResult()};
 }
 
+static AxisList sorted(AxisList axes) {
+  llvm::sort(axes);
+  return canonical(axes);
+}
+
 /// Says of `from` that it is to be reduced.
 static Expected<void> reduceFrom(Exchange &exchange, const Node &node) {
   std::string word = stringAttr(node, "op", "sum");
@@ -221,10 +229,8 @@ static Expected<void> reduceFrom(Exchange &exchange, const Node &node) {
     return makeError("op \"" + word + "\" is none of sum, max, min and prod");
   if (getElementTypeOrSelf(exchange.x.getType()).isInteger(1))
     return makeError("booleans have no " + word + "; cast them to numbers");
-  AxisList sorted = exchange.group;
-  llvm::sort(sorted);
-  if (!sorted.empty())
-    exchange.from.partial = {{*kind, canonical(sorted)}};
+  if (!exchange.group.empty())
+    exchange.from.partial = {{*kind, sorted(exchange.group)}};
   return {};
 }
 
@@ -305,6 +311,82 @@ static Expected<Values> importAllToAll(Importer &importer, const Node &node) {
   return allToAll(importer, *exchange, *split, *concat);
 }
 
+/// The member of its group that has what all get: of the rank that the node names, or of
+/// those that it lists for every rank.
+static Expected<int64_t> rootOf(Importer &importer, const Node &node,
+                                const Exchange &exchange) {
+  const Mesh &mesh = *importer.mesh;
+  std::vector<int64_t> roots = intsAttr(node, "root_ranks", {});
+  const bool isListed = !roots.empty();
+  if (isListed == (node.attribute<int64_t>("root_rank") != nullptr))
+    return makeError("expected one of root_rank and root_ranks, which lists a root for "
+                     "every rank");
+  if (!isListed)
+    roots = {intAttr(node, "root_rank", 0)};
+  if (isListed && static_cast<int64_t>(roots.size()) != mesh.numRanks())
+    return makeError("root_ranks lists " + std::to_string(roots.size()) +
+                     " roots for a mesh of " + std::to_string(mesh.numRanks()) +
+                     " ranks");
+  for (auto [rank, root] : llvm::enumerate(roots)) {
+    if (root < 0 || root >= mesh.numRanks())
+      return makeError("root " + std::to_string(root) + " is no rank of the mesh \"" +
+                       mesh.str() + "\" of " + std::to_string(mesh.numRanks()));
+    auto own = static_cast<int64_t>(rank);
+    if (isListed && !llvm::is_contained(mesh.group(own, exchange.group), root))
+      return makeError("the root " + std::to_string(root) + " of rank " +
+                       std::to_string(rank) + " is not in the rank's group " +
+                       textOf(mesh.group(own, exchange.group)));
+    if (mesh.coordinate(root, exchange.group) !=
+        mesh.coordinate(roots[0], exchange.group))
+      return makeError("the roots " + std::to_string(roots[0]) + " and " +
+                       std::to_string(root) +
+                       " have other places in their groups: one program serves all");
+  }
+  return mesh.coordinate(roots[0], exchange.group);
+}
+
+/// The root's block is all, those of others have no elements. Whoever has none reads.
+static Expected<Value> broadcast(Importer &importer, const Node &node, size_t input) {
+  auto exchange = begin(importer, node, input);
+  if (!exchange)
+    return tl::unexpected(exchange.error());
+  auto root = rootOf(importer, node, *exchange);
+  if (!root)
+    return tl::unexpected(root.error());
+  const Shape shape = exchange->shape;
+  if (shape.empty()) {
+    auto row = importer.reshape(exchange->x, {1});
+    if (!row)
+      return row;
+    exchange->x = *row;
+    exchange->from = exchange->to = Layout::replicated({1});
+  }
+  if (exchange->members > 1 && elementCount(shape) != 0) {
+    DimFactor &rows = exchange->from.dims[0].factors[0];
+    rows.axes = exchange->group;
+    rows.blocks.assign(static_cast<size_t>(exchange->members), 0);
+    rows.blocks[static_cast<size_t>(*root)] = rows.size;
+    rows.padded = rows.size * exchange->members;
+  } else if (exchange->members > 1) {
+    exchange->from.partial = {{ReduceKind::Sum, sorted(exchange->group)}};
+  }
+  auto made = finish(importer, *exchange);
+  if (!made)
+    return tl::unexpected(made.error());
+  return shape.empty() ? importer.reshape(made->front(), {}) : made->front();
+}
+
+static Expected<Values> importBroadcast(Importer &importer, const Node &node) {
+  Values results;
+  for (size_t i = 0; i < std::max<size_t>(node.inputs.size(), 1); ++i) {
+    auto made = broadcast(importer, node, i);
+    if (!made)
+      return tl::unexpected(made.error());
+    results.push_back(*made);
+  }
+  return results;
+}
+
 /// The layout that the node names.
 static Expected<Layout> layoutOf(Importer &importer, const Node &node) {
   auto layout = Layout::parse(stringAttr(node, "layout", ""), *importer.mesh);
@@ -383,6 +465,7 @@ void import::addManual(HandlerTable &table) {
   table["partita.AllGather"] = importAllGather;
   table["partita.ReduceScatter"] = importReduceScatter;
   table["partita.AlltoAll"] = importAllToAll;
+  table["partita.Broadcast"] = importBroadcast;
   table["partita.ToLocal"] = importToLocal;
   table["partita.ToGlobal"] = importToGlobal;
   table["com.microsoft.AllReduce"] = importAllReduce;

@@ -31,6 +31,8 @@ public:
       return makeError("it gives parts of a sum");
     if (from.partial.size() > 1)
       return makeError("it reduces in more than one way");
+    if (from.hasBlocks())
+      return f.results({onRoot(cotangent)});
     Value back = exchange(cotangent, to, whole, op.getLeave(), op.getEnter());
     if (from.partial.empty() || from.partial[0].kind == ReduceKind::Sum)
       return Values{back};
@@ -51,6 +53,20 @@ private:
     return dist::ManualOp::create(
         builder, op.getLoc(), type, value, dist::LayoutAttr::get(context, mesh, before),
         dist::LayoutAttr::get(context, mesh, after), enters, leaves);
+  }
+
+  /// Of a broadcast the root alone has given something: the rank whose block is not
+  /// empty.
+  Value onRoot(Value cotangent) {
+    const DimFactor &rows = from.dims[0].factors[0];
+    std::vector<double> flags(rows.blocks.begin(), rows.blocks.end());
+    const auto ranks = static_cast<int64_t>(flags.size());
+    Layout all = Layout::replicated({ranks}), own = all;
+    own.dims[0].factors[0].axes = rows.axes;
+    Value flag = exchange(f.tensor(f.type(cotangent), {ranks}, flags), all, own,
+                          /*enters=*/true);
+    return f.select(f.less(f.like(flag, 0), f.reshape(flag, {})), cotangent,
+                    f.like(cotangent, 0));
   }
 
   Value reduced(Value value, ReduceKind kind) {

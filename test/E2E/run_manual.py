@@ -112,6 +112,10 @@ def all_to_all(parts, mesh, groups, split, concat):
             for me, group in enumerate(groups)]
 
 
+def broadcast(parts, mesh, groups, root):
+    return [parts[group[root]] for group in groups]
+
+
 def cases(mesh):
     """(node, attributes, group, shape, type, function, its arguments) of every case."""
     f32, f64, i64, i32 = TYPES
@@ -129,6 +133,11 @@ def cases(mesh):
                 shape = (rows * n, 5) if axis == 0 else (3, rows * n)
                 yield "ReduceScatter", {"op": op, "axis": axis}, axes, shape, dtype, \
                     reduce_scatter, (op, axis)
+        for root, dtype in itertools.product(range(n), (f32, i64)):
+            roots = {"root_rank": groups[0][root]} if root % 2 else \
+                {"root_ranks": [group[root] for group in groups]}
+            for shape in ((), (7,), (3, 5), (0, 5)):
+                yield "Broadcast", roots, axes, shape, dtype, broadcast, (root,)
         for split, concat in itertools.product(range(3), range(3)):
             for dtype, rows in itertools.product((f32, i64), (0, 1, 3)):
                 shape = tuple(n * rows if d == split else e for d, e in enumerate((2, 3, 5)))

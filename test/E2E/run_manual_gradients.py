@@ -37,6 +37,9 @@ def cases(mesh):
                     run_manual.reduce_scatter, (op, axis)
         for axis in (0, 1):
             yield "AllGather", {"axis": axis}, axes, (3, 2), run_manual.all_gather, (axis,)
+        for root in range(n):
+            yield "Broadcast", {"root_rank": mesh.groups(axes or mesh.names)[0][root]}, axes, \
+                (3, 2) if root else (), run_manual.broadcast, (root,)
         for split, concat in ((0, 0), (0, 1), (1, 0), (1, 1)):
             yield "AlltoAll", {"split_dim": split, "concat_dim": concat}, axes, \
                 (2 * n, 3) if split == 0 else (3, 2 * n), run_manual.all_to_all, \
