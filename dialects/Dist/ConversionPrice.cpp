@@ -1,4 +1,5 @@
 //===- ConversionPrice.cpp - What the conversions of a program cost -------===//
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/ProgramFlow.h"
 
 using namespace mlir;
@@ -77,11 +78,18 @@ private:
     places[op.getResult()] = std::move(place);
   }
 
-  /// Of a source that is cut each rank reads its slices.
+  /// What enters is a conversion like others, and of a source that is cut each rank reads
+  /// its slices. What is inside is a tensor of its own.
   void exchange(ManualOp op) {
-    StepTree steps(mesh, options, elementBytesOf(op.getInput()), price);
-    steps.convert(0, op.getFrom().getLayout().canonicalized(),
-                  op.getTo().getLayout().canonicalized());
+    Layout to = op.getTo().getLayout().canonicalized();
+    if (auto found = places.find(op.getInput()); op.getEnter() && found != places.end()) {
+      const Place &place = found->second;
+      trees[place.tree].convert(place.node, place.layout, to);
+    } else if (!op.getEnter()) {
+      StepTree steps(mesh, options, elementBytesOf(op.getInput()), price);
+      steps.convert(0, op.getFrom().getLayout().canonicalized(),
+                    op.getLeave() ? outerLayout(op) : to);
+    }
   }
 
   FunctionOpInterface function;

@@ -62,8 +62,8 @@ def Dist_ManualOp : Op<Dist_Dialect, "manual",
   let description = [{
     What each rank has is taken as its part of a tensor in layout `from`; the result is the
     rank's part of that tensor in layout `to`. Types are local shapes, of dims that are
-    divided evenly. All loops are whole: around the op the program is that of one rank,
-    and nothing else splits it.
+    divided evenly. Inside all loops are whole: there the program is that of one rank, and
+    nothing else splits it. The tensor outside (below) is split as that of any op.
 
     `enter`: the operand is a tensor that all ranks have, the result local (`from` is
     whole). `leave`: the operand is local, the result one tensor (`to` is whole).

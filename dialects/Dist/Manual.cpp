@@ -58,13 +58,24 @@ LogicalResult ManualOp::verify() {
 
 Expected<ShardingRule> ManualOp::inferShardingRule() {
   ShardingRule rule;
-  for (auto [tensors, value] : {std::pair(&rule.operands, Value(getInput())),
-                                std::pair(&rule.results, Value(getResult()))}) {
-    tensors->emplace_back();
+  auto add = [&](std::vector<TensorFactors> &tensors, Value value, bool isOutside) {
+    tensors.emplace_back();
     for (int64_t extent : shapeOf(value))
-      tensors->back().push_back(rule.addLoop(extent, loop::Replicate{}));
-  }
+      tensors.back().push_back(rule.addLoop(
+          extent, isOutside ? loop::Kind(loop::Parallel{}) : loop::Replicate{}));
+  };
+  add(rule.operands, getInput(), getEnter());
+  add(rule.results, getResult(), getLeave());
   return rule;
+}
+
+Layout dist::outerLayout(ManualOp op) {
+  RuleRef facts = ruleOf(op);
+  auto strategy = strategyOf(op, facts->rule);
+  assert(strategy && (op.getEnter() || op.getLeave()) && "the op is on the border");
+  return (op.getEnter() ? partita::operandLayout(*facts->rule, *strategy, 0)
+                        : partita::resultLayout(*facts->rule, *strategy, 0))
+      .canonicalized();
 }
 
 Expected<ReshardPlan> ManualOp::getPlan() {
@@ -203,6 +214,8 @@ public:
     return results;
   }
 
+  DenseSet<Operation *> local; ///< ops that read what may differ
+
   std::string since(const Differing &differing) const {
     return "may differ over " + mesh.str(differing.axes()) + " since '" +
            nodeName(differing.origin()) + "'";
@@ -217,8 +230,11 @@ private:
     Differing all;
     for (Value operand : op.getOperands())
       all.add(mesh, values[operand]);
-    if (!all.empty() && failed(checkWhole(op, all)))
-      return failure();
+    if (!all.empty()) {
+      local.insert(&op);
+      if (failed(checkWhole(op, all)))
+        return failure();
+    }
     for (OpOperand &operand : op.getOpOperands())
       spread(operand, all);
     for (Value result : op.getResults())
@@ -396,4 +412,14 @@ LogicalResult dist::spreadManual(FunctionOpInterface function) {
     return success();
   return Follower(first.getFrom().getMesh(), /*spreads=*/true)
       .run(function, std::vector<Differing>(function.getNumArguments()));
+}
+
+FailureOr<DenseSet<Operation *>> dist::localOps(FunctionOpInterface function) {
+  ManualOp first = findManual(function->getParentOp());
+  if (!first)
+    return DenseSet<Operation *>();
+  Follower follower(first.getFrom().getMesh(), /*spreads=*/false);
+  if (failed(follower.run(function, std::vector<Differing>(function.getNumArguments()))))
+    return failure();
+  return std::move(follower.local);
 }

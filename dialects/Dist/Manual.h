@@ -12,12 +12,21 @@ namespace partita::dist {
 /// is written per rank. Functions that ops of a function run are not looked into.
 ManualOp findManual(mlir::Operation *op);
 
+/// Of an op that enters or leaves: the layout of the tensor outside, which its strategy
+/// splits as that of any op.
+Layout outerLayout(ManualOp op);
+
 /// Follows over which axes the values of a graph that is written per rank may differ
 /// (docs/manual.md), and that what must be one tensor is: what enters and leaves,
 /// outputs, conditions; that no strategy splits what differs. As a verifier, of level L0
 /// to L2, in a sentence that names the op that asks and the op from which the values
 /// differ.
 mlir::LogicalResult verifyManual(mlir::ModuleOp module);
+
+/// The ops of a function, and of those that it runs, that read what may differ between
+/// ranks: no strategy may split them. A failure is as of verifyManual.
+mlir::FailureOr<llvm::DenseSet<mlir::Operation *>>
+localOps(mlir::FunctionOpInterface function);
 
 /// Before a function is differentiated: where an op reads something that is the same
 /// along axes over which another operand may differ, it reads it by a *spread*, a

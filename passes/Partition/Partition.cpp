@@ -2,6 +2,7 @@
 #include "passes/Partition/Passes.h"
 
 #include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/PlanAttributes.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
@@ -197,15 +198,16 @@ private:
 
   /// What a rank has is called whole around the op, as all of a program written per rank.
   LogicalResult lowerManual(OpBuilder &builder, dist::ManualOp op) {
-    Layout from = op.getFrom().getLayout().canonicalized();
-    Layout to = op.getTo().getLayout().canonicalized();
-    Part now = from.isReplicated()
-                   ? read(builder, op.getInput(), to)
-                   : claim(builder, op, part(builder, op.getInput()), from);
+    Layout to =
+        op.getLeave() ? dist::outerLayout(op) : op.getTo().getLayout().canonicalized();
+    Part now = op.getEnter() ? read(builder, op.getInput(), to)
+                             : claim(builder, op, part(builder, op.getInput()),
+                                     op.getFrom().getLayout());
     if (failed(convert(builder, op, now, to, 0, op.getResult())))
       return failure();
     Part &result = parts[op.getResult()];
-    result = claim(builder, op, result, Layout::replicated(shapeOf(op.getResult())));
+    if (!op.getLeave())
+      result = claim(builder, op, result, Layout::replicated(shapeOf(op.getResult())));
     return success();
   }
 

@@ -224,9 +224,10 @@ Expected<Hints> Hints::parse(const JsonValue &json) {
       if (!text)
         return tl::unexpected(text.error());
       auto mode = shardModeFromName(*text);
-      if (mode != ShardMode::DataParallel && mode != ShardMode::SemiAuto)
-        return value.error("expected \"data-parallel\" or \"semi-auto\", got \"" + *text +
-                           "\"");
+      if (!mode || *mode == ShardMode::Auto)
+        return value.error("expected \"data-parallel\", \"semi-auto\" or \"manual\", got "
+                           "\"" +
+                           *text + "\"");
       hints.subgraphs.push_back({glob, *mode});
     }
   }
