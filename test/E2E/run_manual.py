@@ -11,6 +11,7 @@ and as processes under MPI (in the quick tier on every third mesh), and `verify`
 virtual ranks.
 """
 import itertools
+import json
 import pathlib
 import re
 import subprocess
@@ -250,13 +251,74 @@ def check(partita, mesh, chosen, transports, work):
     return len(wrong), len(model.expected)
 
 
+def block(by_hand):
+    """Two layers of columns and rows, as Megatron has them: two sums over tp."""
+    draw = np.random.default_rng(1)
+    nodes, weights, value = [], [], "x"
+
+    def node(op, inputs, output, domain="", **attributes):
+        nodes.append(helper.make_node(op, inputs, [output], output, domain=domain,
+                                      **attributes))
+        return output
+
+    def cut(name, layout):
+        return node("ToLocal", [name], f"cut_{name}", "partita", layout=layout) \
+            if by_hand else name
+
+    value = cut("x", "[{8: dp}, {12}]")
+    for i in range(2):
+        for name, shape in ((f"up{i}", (12, 24)), (f"down{i}", (24, 12))):
+            weights.append(numpy_helper.from_array(
+                draw.standard_normal(shape).astype(np.float32), name))
+        value = node("MatMul", [value, cut(f"up{i}", "[{12}, {24: tp}]")], f"columns{i}")
+        value = node("Relu", [value], f"act{i}")
+        value = node("MatMul", [value, cut(f"down{i}", "[{24: tp}, {12}]")], f"rows{i}")
+        if by_hand:
+            value = node("AllReduce", [value], f"sum{i}", "partita", group="tp")
+    if by_hand:
+        value = node("ToGlobal", [value], "join", "partita", layout="[{8: dp}, {12}]")
+    nodes[-1].output[0] = "y"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 12])
+            for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "block", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, ir_version=10, opset_imports=[
+        helper.make_opsetid("", 21), helper.make_opsetid("partita", 1)])
+
+
+def compare_block(partita, work):
+    """A block by hand and by hints: bytes that ranks receive, and outputs, are equal."""
+    columns = {"in": [["dp", None], [None, "tp"]]}
+    hints = {True: {"subgraphs": {"cut_*": "manual", "sum*": "manual", "join": "manual"}},
+             False: {"nodes": {"columns*": columns}}}
+    (work / "in").mkdir()
+    x = np.random.default_rng(2).standard_normal((8, 12)).astype(np.float32)
+    (work / "in" / "input_0.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
+    told, outputs = [], []
+    for by_hand in (True, False):
+        name = work / f"block{by_hand}"
+        onnx.save(block(by_hand), f"{name}.onnx")
+        pathlib.Path(f"{name}.json").write_text(json.dumps(hints[by_hand]))
+        text = call(partita, "compile", f"{name}.onnx", "-o", name, "--mesh", "dp=2,tp=3",
+                    "--mode", "semi-auto", "--hints", f"{name}.json")
+        told.append(re.findall(r"(all_\w+|[a-z_]+)\s+(\d+) B\s+(tp|dp)\b", text))
+        call(partita, "run", name, "--inputs-dir", work / "in", "--outputs-dir",
+             f"{name}.out")
+        outputs.append(pathlib.Path(f"{name}.out/output_0.pb").read_bytes())
+    good = told[0] == told[1] and len(told[0]) >= 1 and outputs[0] == outputs[1]
+    print(f"{'ok' if good else 'FAILED'}: a block by hand and by hints: {told[0]}, "
+          f"{told[1]}; outputs are {'equal' if outputs[0] == outputs[1] else 'different'}")
+    return 0 if good else 1
+
+
 def main():
     partita, meshes = sys.argv[1], sys.argv[2:] or MESHES
     every = [(text, case) for text in meshes for case in cases(Mesh(text))]
     chosen = tier.sample("manual", every,
                          lambda case: (case[0], case[1][0])) \
         if meshes == MESHES else every
-    wrong = total = mpi = 0
+    with tempfile.TemporaryDirectory(prefix="partita-manual-") as work:
+        wrong = compare_block(partita, pathlib.Path(work))
+    total = mpi = 0
     for number, text in enumerate(meshes):
         transports = ["local"] + ["mpi"] * (not tier.is_quick() or number % 3 == 1)
         with tempfile.TemporaryDirectory(prefix="partita-manual-") as work:
