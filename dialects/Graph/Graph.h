@@ -57,6 +57,8 @@ kernels::OpFacts reductionFacts(mlir::Operation *op);
 kernels::OpFacts scatterFacts(mlir::Operation *op);
 kernels::OpFacts suppressFacts();
 kernels::OpFacts treesFacts(mlir::Operation *op);
+/// Kernel steps of an op in which each element of a row waits for the one before.
+int64_t runningSteps(mlir::Value result);
 
 std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payload);
 

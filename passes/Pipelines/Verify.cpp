@@ -2,30 +2,28 @@
 #include "passes/Pipelines/Verify.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Dist/Manual.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Graph/Returned.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
-#include "partita/Reference/Kernels.h"
+#include "partita/Base/Units.h"
 #include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Recompute.h"
+#include "passes/Pipelines/VerifyCompare.h"
+#include "passes/Pipelines/VerifyCost.h"
+#include "passes/Pipelines/VerifySampled.h"
 #include "passes/Reference/EvaluatePipeline.h"
 #include "passes/Reference/Inputs.h"
 
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
 
 using namespace mlir;
 using namespace partita;
-
-static HostTensor toF64(const HostTensor &tensor) {
-  return reference::tensor<double>(DType::F64, tensor.shape,
-                                   reference::values<double>(tensor));
-}
 
 /// input_K.pb (or output_K.pb) of a folder, checked against the types. With `wide`, the
 /// types are those of the program in f64 and the tensors become so. `numbers` are the K.
@@ -52,40 +50,6 @@ static Expected<Tensors> readTensors(const std::string &folder, const std::strin
 }
 
 namespace {
-/// How far the elements of one tensor are from those of another.
-struct Distance {
-  double largest = 0, rms = 0;
-  double scale = 0; ///< root mean square of what is compared with
-
-  std::string str() const {
-    char text[96];
-    std::snprintf(text, sizeof(text), "largest difference %.3g, rms %.3g, at rms %.3g",
-                  largest, rms, scale);
-    return text;
-  }
-};
-} // namespace
-
-static Distance distance(const HostTensor &actual, const HostTensor &expected) {
-  auto x = reference::values<double>(actual), y = reference::values<double>(expected);
-  Distance result;
-  for (size_t i = 0; i < x.size(); ++i) {
-    // Where both are the same infinity, or no number, nothing differs.
-    double difference = x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))
-                            ? 0
-                            : std::abs(x[i] - y[i]);
-    result.largest = std::max(result.largest, difference);
-    result.rms += difference * difference;
-    if (std::isfinite(y[i]))
-      result.scale += y[i] * y[i];
-  }
-  double count = static_cast<double>(std::max<size_t>(x.size(), 1));
-  result.rms = std::sqrt(result.rms / count);
-  result.scale = std::sqrt(result.scale / count);
-  return result;
-}
-
-namespace {
 class Verifier {
 public:
   Verifier(const Request &request, const VerifyOptions &options)
@@ -100,14 +64,24 @@ public:
   /// with.
   Expected<Verified> run(bool isPipeline = false) {
     std::vector<std::string> lines;
-    auto expected = evaluateModel(lines);
+    if (auto ok = readModel(lines); !ok)
+      return tl::unexpected(ok.error());
+    const EvaluationCost cost(original());
+    // The partitioned program computes as much on all ranks together, or more.
+    const double whole = cost.seconds() * static_cast<double>(options.steps) *
+                         (isPipeline || !options.f64.empty() ? 1 : 2);
+    if (whole > options.wholeWithin && maySample())
+      return sampled(cost, whole, std::move(lines));
+    auto expected = evaluateModel(cost);
     if (!expected)
       return tl::unexpected(expected.error());
     if (!options.f64.empty())
       return write(*expected);
     auto ok = isPipeline ? Expected<void>() : checkPrograms(*expected, lines);
     if (ok && !options.bundle.empty())
-      ok = runBundle(*expected, lines);
+      ok = returned.of(*expected).and_then([&](const Tensors &outputs) {
+        return runBundle(options.bundle, options.entry, outputs, lines);
+      });
     return ok.map([&] { return verified(std::move(lines)); });
   }
 
@@ -115,22 +89,11 @@ private:
   /// The imported program against the outputs that are given, and the partitioned one
   /// against the imported one.
   Expected<void> checkPrograms(const Tensors &expected, std::vector<std::string> &lines) {
-    auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
-    if (!options.expected.empty()) {
-      auto given = returned.of(expected);
-      if (!given)
-        return tl::unexpected(given.error());
-      SmallVector<Type> types;
-      for (const HostTensor &tensor : *given)
-        types.push_back(tensorType(original.getContext(), tensor.type, tensor.shape));
-      auto outside = readTensors(
-          options.expected, "output", types,
-          llvm::to_vector(llvm::seq<int64_t>(0, static_cast<int64_t>(types.size()))));
-      if (!outside)
-        return tl::unexpected(outside.error());
-      if (auto ok = compareReturned("imported program", *given, *outside, lines); !ok)
-        return tl::unexpected(ok.error());
-    }
+    auto given = returned.of(expected);
+    if (!given)
+      return tl::unexpected(given.error());
+    if (auto ok = compareExpected("imported program", *given, lines); !ok)
+      return ok;
     auto staged = wantsStages(job.request);
     if (!staged)
       return tl::unexpected(staged.error());
@@ -154,32 +117,138 @@ private:
     return result;
   }
 
-  /// The outputs of the imported program on the inputs that are given, or drawn.
-  Expected<Tensors> evaluateModel(std::vector<std::string> &lines) {
+  /// Outputs of the imported program against those that are given.
+  Expected<void> compareExpected(const std::string &what, const Tensors &outputs,
+                                 std::vector<std::string> &lines) {
+    if (options.expected.empty())
+      return {};
+    SmallVector<Type> types;
+    for (const HostTensor &tensor : outputs)
+      types.push_back(tensorType(&compiler.context, tensor.type, tensor.shape));
+    auto outside = readTensors(
+        options.expected, "output", types,
+        llvm::to_vector(llvm::seq<int64_t>(0, static_cast<int64_t>(types.size()))));
+    if (!outside)
+      return tl::unexpected(outside.error());
+    return compareReturned(what, outputs, *outside, lines);
+  }
+
+  func::FuncOp original() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
+
+  /// The imported program, and the inputs that are given, or drawn.
+  Expected<void> readModel(std::vector<std::string> &lines) {
     if (auto ok = compiler.import(); !ok)
-      return tl::unexpected(ok.error());
-    auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
-    returned = graph::Returned(original);
-    auto inputs = readInputs(original);
+      return ok;
+    returned = graph::Returned(original());
+    auto inputs = readInputs(original());
     if (!inputs)
       return tl::unexpected(inputs.error());
     given = std::move(*inputs);
     if (options.inputs.empty() && options.f64.empty())
-      lines = describeInputs(original);
-    if (options.steps > 1)
-      if (auto ok = beginStates(original); !ok)
-        return tl::unexpected(ok.error());
+      lines = describeInputs(original());
+    return options.steps > 1 ? beginStates(original()) : Expected<void>();
+  }
+
+  /// The outputs of the imported program.
+  Expected<Tensors> evaluateModel(const EvaluationCost &cost) {
     for (int64_t step = 0; step < options.steps; ++step) {
       // Of what is drawn, other inputs in each step.
       if (step > 0 && options.inputs.empty())
-        drawn = drawInputs(original, static_cast<uint64_t>(step) << 32);
-      asked.push_back(inputsOf(original, step, step == 0 ? given : drawn, wanted));
-      auto outputs = evaluate(original, asked.back(), weights(), options.stop);
+        drawn = drawInputs(original(), static_cast<uint64_t>(step) << 32);
+      asked.push_back(inputsOf(original(), step, step == 0 ? given : drawn, wanted));
+      EvaluationProgress progress("the model" + ofStep(step), cost, told());
+      auto outputs =
+          evaluate(original(), asked.back(), weights(), progress.hooks(options.stop));
       if (!outputs)
         return tl::unexpected(outputs.error());
       wanted.push_back(std::move(*outputs));
     }
     return wanted.front();
+  }
+
+  std::string ofStep(int64_t step) const {
+    return options.steps > 1 ? ", step " + std::to_string(step) : std::string();
+  }
+
+  Progress told() const {
+    return options.progress ? options.progress : [](const std::string &) {};
+  }
+
+  /// One rank is no stand-in for a graph that is written per rank.
+  bool maySample() const {
+    return options.run && options.steps == 1 && !job.form.wide &&
+           !dist::findManual(compiler.module.get());
+  }
+
+  /// The model as one rank of `plain` stands for the model: see VerifySampled.h.
+  Expected<Verified> sampled(const EvaluationCost &cost, double whole,
+                             std::vector<std::string> lines) {
+    const NodeSample sample(original(), cost, options.seed);
+    told()("evaluating all of it would take about " + roughly(whole) +
+           ": nodes of it are drawn");
+    lines.push_back("evaluated: " + std::to_string(sample.size()) + " of " +
+                    std::to_string(sample.numNodes()) + " nodes, drawn by seed " +
+                    std::to_string(options.seed) + " (--seed)");
+    auto plain = PlainRank::compile(job, compiler,
+                                    [&](func::FuncOp main) { sample.addResults(main); });
+    auto results = plain ? plain->run(options.run, given, options.stop)
+                         : tl::unexpected(plain.error());
+    if (!results)
+      return tl::unexpected(results.error());
+    auto behind = results->end() - static_cast<ptrdiff_t>(sample.numResults());
+    const Tensors values(std::make_move_iterator(behind),
+                         std::make_move_iterator(results->end()));
+    results->erase(behind, results->end());
+    isSampled = true;
+    auto ok = checkNodes(sample, values, lines)
+                  .and_then([&] {
+                    return compareExpected("one rank of 'plain'", *results, lines);
+                  })
+                  .and_then([&] { return runRanks(*results, lines); });
+    return ok.map([&] {
+      Verified result = verified(std::move(lines));
+      result.sample = {sample.size(), sample.numNodes()};
+      return result;
+    });
+  }
+
+  /// The evaluator sums in f64 and rounds once. A sum in the node's own type errs by the
+  /// size of its terms, which all elements of a result share.
+  Expected<void> checkNodes(const NodeSample &sample, const Tensors &values,
+                            std::vector<std::string> &lines) {
+    double worst = 0;
+    std::string worstNode;
+    auto judge = [&](const std::string &where, const HostTensor &made,
+                     const HostTensor &evaluated) -> Expected<void> {
+      const double rtol = std::max(options.rtol, 2 * unitRoundoff(made.type));
+      const Distance far = distance(made, evaluated);
+      if (isFloat(made.type) && far.rms > worst * far.scale)
+        worst = far.rms / far.scale, worstNode = where;
+      auto ok = compareTensors(made, evaluated, rtol, options.atol + rtol * far.scale);
+      return ok ? ok
+                : makeError("one rank of 'plain', " + where + ": " + ok.error().message);
+    };
+    auto ok = sample.check(values, given, weights(), judge, options.stop);
+    if (ok && !worstNode.empty())
+      lines.push_back("one rank of 'plain': of the evaluated nodes " + worstNode +
+                      " differs most, rms " + formatted("%.3g", worst) + " of its own");
+    return ok;
+  }
+
+  /// The bundle, or one that is made for it, against one rank of `plain`.
+  Expected<void> runRanks(const Tensors &expected, std::vector<std::string> &lines) {
+    if (!options.bundle.empty())
+      return runBundle(options.bundle, options.entry, expected, lines);
+    auto folder = temporaryFolder();
+    if (!folder)
+      return tl::unexpected(folder.error());
+    Request request = job.request;
+    request.emission = {.output = **folder + "/bundle"};
+    if (auto report = compileModel(
+            request, [](const std::string &) {}, options.stop);
+        !report)
+      return tl::unexpected(report.error());
+    return runBundle(request.emission.output, "", expected, lines);
   }
 
   std::function<Expected<HostTensor>(StringRef)> weights() const {
@@ -221,12 +290,14 @@ private:
 
   /// All steps on virtual ranks: each from what the partitioned program itself has left.
   Expected<void> comparePartitioned(std::vector<std::string> &lines) {
-    auto local = compiler.module->lookupSymbol<func::FuncOp>("main");
+    auto local = original();
+    const EvaluationCost cost(local, job.request.mesh().numRanks());
     std::vector<Tensors> actual;
     for (int64_t step = 0; step < options.steps; ++step) {
       auto at = static_cast<size_t>(step);
+      EvaluationProgress progress("the ranks' program" + ofStep(step), cost, told());
       auto outputs = evaluatePartitioned(local, inputsOf(local, step, asked[at], actual),
-                                         weights(), options.stop);
+                                         weights(), progress.hooks(options.stop));
       if (!outputs)
         return tl::unexpected(outputs.error());
       actual.push_back(std::move(*outputs));
@@ -295,20 +366,17 @@ private:
   }
 
   /// Of the module at hand, at whatever level: what counts are names.
-  Expected<void> runBundle(const Tensors &expected, std::vector<std::string> &lines) {
+  Expected<void> runBundle(const std::string &bundle, const std::string &entry,
+                           const Tensors &expected, std::vector<std::string> &lines) {
     if (!options.run)
-      return makeError("'" + options.bundle +
+      return makeError("'" + bundle +
                        "' cannot be run: this program was built without the runtime");
-    auto real = runBundleOf(
-        compiler.module->lookupSymbol<func::FuncOp>("main"), options.run, options.bundle,
-        given,
-        {.entry = options.entry, .weights = options.weights, .stop = options.stop});
+    auto real =
+        runBundleOf(original(), options.run, bundle, given,
+                    {.entry = entry, .weights = options.weights, .stop = options.stop});
     if (!real)
       return tl::unexpected(real.error());
-    auto wanted = returned.of(expected);
-    if (!wanted)
-      return tl::unexpected(wanted.error());
-    return compareReturned("bundle on its ranks", *real, *wanted, lines);
+    return compareReturned("bundle on its ranks", *real, expected, lines);
   }
 
   Expected<Tensors> readInputs(func::FuncOp function) const {
@@ -394,65 +462,71 @@ private:
     for (size_t i = 0; i < expected.size(); ++i) {
       if (!expected[i].bytes.empty())
         hasElements[i] = true;
-      std::string where = what + ", output " + std::to_string(i);
-      auto ok = compareTensors(actual[i], expected[i], options.rtol, options.atol);
-      // What several steps make of rounding has no bound.
-      if (!ok && (expected[i].type != DType::F32 || options.steps > 1))
-        return makeError(where + ": " + ok.error().message);
-      lines.push_back(where + ": " + distance(actual[i], expected[i]).str());
-      if (ok)
-        continue;
-      // A sum in another order may miss the tolerance and be as good.
-      auto judged = judge(actual[i], expected[i], i);
-      if (!judged)
-        return makeError(where + ": " + ok.error().message + "; " +
-                         judged.error().message);
-      lines.push_back(where + ": " + *judged);
+      auto ok = compareOne(
+          what + ", output " + std::to_string(i), actual[i], expected[i], tolerance(),
+          [&] { return truthOf(i); }, lines);
+      if (!ok)
+        return ok;
     }
     return {};
   }
 
-  /// Who is nearer to output `i` of the model in f64: an error unless the root mean
-  /// square and the largest error of `actual` are at most 3 times those of `expected`.
-  Expected<std::string> judge(const HostTensor &actual, const HostTensor &expected,
-                              size_t i) {
-    if (truth.empty())
-      if (auto ok = findTruth(); !ok)
-        return tl::unexpected(ok.error());
-    if (truth[i].shape != expected.shape)
-      return makeError("in f64 the model gives another number of elements");
-    Distance ours = distance(actual, truth[i]), theirs = distance(expected, truth[i]);
-    char text[160];
-    std::snprintf(text, sizeof(text),
-                  "errors against f64: largest %.3g and rms %.3g, those of what it is "
-                  "compared with %.3g and %.3g",
-                  ours.largest, ours.rms, theirs.largest, theirs.rms);
-    if (ours.rms > 3 * theirs.rms || ours.largest > 3 * theirs.largest)
-      return makeError(text);
-    return text;
+  /// Roundings of several steps have no bound.
+  Tolerance tolerance() const { return {options.rtol, options.atol, options.steps == 1}; }
+
+  Expected<HostTensor> truthOf(size_t output) {
+    if (truth.empty()) {
+      auto all = isSampled ? plainTruth() : evaluatedTruth();
+      if (!all)
+        return tl::unexpected(all.error());
+      truth = std::move(*all);
+    }
+    return truth[output];
   }
 
-  /// The outputs of the model with every float type as f64.
-  Expected<void> findTruth() {
+  /// The model with every float type as f64.
+  struct Wide {
+    explicit Wide(const Job &given) : job(given), compiler(job) {}
+    Job job;
+    Compiler compiler;
+  };
+  Expected<std::unique_ptr<Wide>> wideModel() const {
     Job wide = job;
     wide.form.wide = true;
-    Compiler importer(wide);
-    if (auto ok = importer.import(); !ok)
-      return tl::unexpected(ok.error());
-    Tensors inputs = given;
-    for (HostTensor &input : inputs)
-      if (isFloat(input.type))
-        input = toF64(input);
-    auto outputs = evaluate(
-        importer.module->lookupSymbol<func::FuncOp>("main"), inputs,
-        [&](StringRef name) { return weight(importer, name); }, options.stop);
-    if (!outputs)
-      return tl::unexpected(outputs.error());
-    auto given = returned.of(*outputs);
-    if (!given)
-      return tl::unexpected(given.error());
-    truth = std::move(*given);
-    return {};
+    auto made = std::make_unique<Wide>(wide);
+    return made->compiler.import().map([&] { return std::move(made); });
+  }
+
+  Tensors wideInputs() const {
+    Tensors inputs;
+    for (const HostTensor &input : given)
+      inputs.push_back(toF64(input));
+    return inputs;
+  }
+
+  Expected<Tensors> evaluatedTruth() const {
+    auto wide = wideModel();
+    if (!wide)
+      return tl::unexpected(wide.error());
+    auto main = (*wide)->compiler.module->lookupSymbol<func::FuncOp>("main");
+    const EvaluationCost cost(main);
+    EvaluationProgress progress("the model in f64", cost, told());
+    return evaluate(
+               main, wideInputs(),
+               [&](StringRef name) { return weight((*wide)->compiler, name); },
+               progress.hooks(options.stop))
+        .and_then([&](const Tensors &all) { return returned.of(all); });
+  }
+
+  /// By one rank of `plain`.
+  Expected<Tensors> plainTruth() const {
+    auto wide = wideModel();
+    if (!wide)
+      return tl::unexpected(wide.error());
+    return PlainRank::compile((*wide)->job, (*wide)->compiler, nullptr)
+        .and_then([&](const PlainRank &plain) {
+          return plain.run(options.run, wideInputs(), options.stop);
+        });
   }
 
   Job job;
@@ -461,17 +535,22 @@ private:
   Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
   std::vector<Tensors> asked, wanted; ///< by step: inputs, and what the model gives
   Tensors truth;                      ///< the outputs in f64, once they are asked for
+  bool isSampled = false;             ///< one rank of `plain` stands for the model
   std::vector<bool> hasElements;      ///< by output: in some comparison
   graph::Returned returned;           ///< what there is of the results of the model
 };
 } // namespace
 
 std::string Verified::verdict() const {
+  std::string text = "checked: equal";
+  if (sample)
+    text = "sampled: equal, " + std::to_string(sample->nodes) + " of " +
+           std::to_string(sample->ofNodes) + " nodes";
   if (unchecked.empty())
-    return "checked: equal";
+    return text;
   if (unchecked.size() == numOutputs)
     return "not checked: no output has elements";
-  std::string text = "checked: equal; not checked, as without elements: output";
+  text += "; not checked, as without elements: output";
   for (size_t i = 0; i < unchecked.size(); ++i)
     text += (i ? ", " : " ") + std::to_string(unchecked[i]);
   return text;

@@ -33,6 +33,12 @@ struct VerifyOptions {
   /// Folder that is searched first for external data, and whether the bundle's weight
   /// files are checked.
   WeightOptions weights = {};
+  /// Seconds. What the evaluator needs longer for is sampled, where there is a runner,
+  /// and one step is asked for in the model's own types.
+  double wholeWithin = 60;
+  uint64_t seed = 1; ///< of the nodes that are drawn for a sample
+  /// Hears of evaluations that take long; empty: nobody.
+  Progress progress = {};
   /// Once it is raised, evaluating and running end with the error "cancelled".
   StopFlag stop = {};
 };
@@ -45,7 +51,14 @@ struct Verified {
   /// nothing: nothing is known of them.
   std::vector<size_t> unchecked;
 
-  /// "checked: equal" where every output had elements; else which ones had none.
+  /// Of a model that was sampled, the nodes that the evaluator has computed.
+  struct Sample {
+    size_t nodes = 0, ofNodes = 0;
+  };
+  std::optional<Sample> sample = {};
+
+  /// "checked: equal", or "sampled: equal, 12 of 340 nodes", where every output had
+  /// elements; else which ones had none, too.
   std::string verdict() const;
 };
 
@@ -53,11 +66,14 @@ struct Verified {
 /// with garbage in all padding, on the reference evaluator, and compares them with each
 /// other and with the expected outputs. An error names the output and element.
 ///
+/// Where that would take longer than `wholeWithin`, the model is compiled twice, as asked
+/// for and as one rank of the target `plain`, and the outputs of both are compared; the
+/// evaluator computes nodes that are drawn (VerifySampled.h).
+///
 /// With several steps every one is compared; the lines are those of the last.
 ///
-/// An f32 output of which an element misses rtol and atol is right all the same if its
-/// root mean square and largest error against the model in f64 are at most 3 times those
-/// of what it is compared with: sums in another order round otherwise.
+/// An f32 output of which an element misses rtol and atol is judged by its error against
+/// the model in f64 (Tolerance::byErrors).
 Expected<Verified> verifyModel(const Request &request, const VerifyOptions &options);
 
 /// Evaluates the bundle's model with the bundle's plan as verifyModel does, and compares

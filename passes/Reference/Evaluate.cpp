@@ -17,9 +17,10 @@ using namespace partita;
 namespace {
 class Machine {
 public:
-  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison, StopFlag stop)
+  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison,
+          const Evaluating &how)
       : mesh(mesh), ranks(static_cast<size_t>(mesh.numRanks())), weights(weights),
-        poison(poison), stop(stop) {}
+        poison(poison), how(how) {}
 
   Expected<RankTensors> run(func::FuncOp function, const RankTensors &inputs) {
     Block &body = function.front();
@@ -32,11 +33,13 @@ public:
       }
     }
     for (Operation &op : body.without_terminator()) {
-      if (stop.isRaised())
+      if (how.stop.isRaised())
         return makeError("cancelled");
       if (auto ok = step(op); !ok)
         return makeError("'" + dist::nodeName(&op) + "' (" +
                          op.getName().getStringRef().str() + "): " + ok.error().message);
+      if (how.done)
+        how.done(&op);
     }
     RankTensors results(ranks);
     for (Value value : body.getTerminator()->getOperands())
@@ -204,7 +207,7 @@ private:
   }
 
   Expected<RankTensors> runFunction(Operation *callee, const RankTensors &inputs) {
-    return Machine(mesh, weights, poison, stop).run(cast<func::FuncOp>(callee), inputs);
+    return Machine(mesh, weights, poison, how).run(cast<func::FuncOp>(callee), inputs);
   }
 
   Expected<void> runRepeat(graph::RepeatOp op) {
@@ -289,7 +292,7 @@ private:
   size_t ranks;
   const WeightLoader &weights;
   bool poison;
-  StopFlag stop;
+  const Evaluating &how;
   llvm::DenseMap<Value, std::vector<HostTensor>> tensors;
   llvm::DenseMap<Value, int64_t> uses;
 };
@@ -298,18 +301,19 @@ private:
 Expected<RankTensors> partita::evaluateRanks(func::FuncOp function, const Mesh &mesh,
                                              const RankTensors &inputs,
                                              const WeightLoader &weights, bool poison,
-                                             StopFlag stop) {
-  return Machine(mesh, weights, poison, stop).run(function, inputs);
+                                             const Evaluating &how) {
+  return Machine(mesh, weights, poison, how).run(function, inputs);
 }
 
 Expected<Tensors> partita::evaluate(func::FuncOp function, const Tensors &inputs,
-                                    const WeightLoader &weights, StopFlag stop) {
+                                    const WeightLoader &weights, const Evaluating &how) {
   // A graph that is written per rank is run by all of them.
-  dist::ManualOp manual = dist::findManual(function->getParentOp());
+  Operation *module = function->getParentOp();
+  dist::ManualOp manual = dist::findManual(module ? module : function.getOperation());
   const Mesh mesh = manual ? manual.getFrom().devices() : Mesh();
   auto all = evaluateRanks(function, mesh,
                            RankTensors(static_cast<size_t>(mesh.numRanks()), inputs),
-                           weights, /*poison=*/false, stop);
+                           weights, /*poison=*/false, how);
   if (!all)
     return tl::unexpected(all.error());
   for (size_t r = 1; r < all->size(); ++r)
@@ -353,7 +357,7 @@ HostTensor partita::localPart(const Mesh &mesh, const Layout &layout, int64_t ra
 Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
                                                const Tensors &inputs,
                                                const WeightLoader &weights,
-                                               StopFlag stop) {
+                                               const Evaluating &how) {
   auto mesh = dist::meshOf(function);
   if (!mesh)
     return tl::unexpected(mesh.error());
@@ -365,16 +369,17 @@ Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
     for (size_t r = 0; r < locals.size(); ++r)
       locals[r].push_back(localPart(*mesh, layout, static_cast<int64_t>(r), inputs[i]));
   }
-  return evaluateLocals(function, locals, weights, stop);
+  return evaluateLocals(function, locals, weights, how);
 }
 
 Expected<Tensors> partita::evaluateLocals(func::FuncOp function,
                                           const RankTensors &inputs,
-                                          const WeightLoader &weights, StopFlag stop) {
+                                          const WeightLoader &weights,
+                                          const Evaluating &how) {
   auto mesh = dist::meshOf(function);
   if (!mesh)
     return tl::unexpected(mesh.error());
-  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true, stop);
+  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true, how);
   if (!results)
     return tl::unexpected(results.error());
   Tensors assembled;

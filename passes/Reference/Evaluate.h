@@ -26,23 +26,34 @@ using WeightLoader = std::function<Expected<HostTensor>(llvm::StringRef)>;
 using Tensors = std::vector<HostTensor>;
 using RankTensors = std::vector<Tensors>;
 
+/// Links of an evaluation to its caller while the evaluation goes on.
+struct Evaluating {
+  Evaluating(StopFlag stop = {}, std::function<void(mlir::Operation *)> done = {})
+      : stop(stop), done(std::move(done)) {}
+
+  /// Once raised, the evaluation ends behind the op at hand with the error "cancelled".
+  StopFlag stop;
+  /// Hears of each op when all ranks have run it, in loops once per trip; empty: nobody.
+  std::function<void(mlir::Operation *)> done;
+};
+
 /// Runs a function on N ranks in lockstep; `inputs[rank][argument]`. With `poison`, all
-/// padding that comm ops touch is garbage. Once `stop` is raised, here and below, the
-/// evaluation ends behind the op at hand with the error "cancelled".
+/// padding that comm ops touch is garbage.
 Expected<RankTensors> evaluateRanks(mlir::func::FuncOp function, const Mesh &mesh,
                                     const RankTensors &inputs,
                                     const WeightLoader &weights, bool poison = false,
-                                    StopFlag stop = {});
+                                    const Evaluating &how = {});
 
 /// Runs an unpartitioned function.
 Expected<Tensors> evaluate(mlir::func::FuncOp function, const Tensors &inputs,
-                           const WeightLoader &weights, StopFlag stop = {});
+                           const WeightLoader &weights, const Evaluating &how = {});
 
 /// Runs a partitioned function on global inputs: slices arguments by their dist.layout,
 /// runs all ranks, checks that ranks that hold the same element agree, and assembles the
 /// results. The error names result, element and ranks.
 Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function, const Tensors &inputs,
-                                      const WeightLoader &weights, StopFlag stop = {});
+                                      const WeightLoader &weights,
+                                      const Evaluating &how = {});
 
 /// The two halves of evaluatePartitioned, for callers that make the local inputs
 /// themselves. localPart: what `rank` holds of a global tensor, its padding garbage.
@@ -54,7 +65,7 @@ Expected<HostTensor> assemble(const Mesh &mesh, const Layout &layout,
                               const Tensors &parts);
 /// Runs all ranks on `inputs[rank][argument]` and assembles the results.
 Expected<Tensors> evaluateLocals(mlir::func::FuncOp function, const RankTensors &inputs,
-                                 const WeightLoader &weights, StopFlag stop = {});
+                                 const WeightLoader &weights, const Evaluating &how = {});
 
 /// Whether |actual - expected| ≤ atol + rtol·|expected| for every element (NaN equals
 /// NaN, integers exactly); an error that names the worst element.

@@ -12,8 +12,8 @@ using namespace partita;
 namespace {
 class Runner {
 public:
-  Runner(ModuleOp module, const WeightLoader &weights, StopFlag stop)
-      : pipeline(task_ir::pipelineOf(module)), weights(weights), stop(stop) {
+  Runner(ModuleOp module, const WeightLoader &weights, const Evaluating &how)
+      : pipeline(task_ir::pipelineOf(module)), weights(weights), how(how) {
     for (auto op : module.getOps<task_ir::ProgramOp>()) {
       Program &program = programs.emplace_back();
       program.mesh = dist::findMesh(op).getMesh();
@@ -173,7 +173,7 @@ private:
         inputs[r].push_back(parts[r]);
     }
     auto outputs =
-        evaluateRanks(op.callee(), mesh, inputs, weights, /*poison=*/true, stop);
+        evaluateRanks(op.callee(), mesh, inputs, weights, /*poison=*/true, how);
     if (!outputs)
       return fail(outputs.error().message);
     for (auto [i, number] : llvm::enumerate(segment.writes)) {
@@ -214,7 +214,7 @@ private:
 
   schedule::Pipeline pipeline;
   const WeightLoader &weights;
-  StopFlag stop;
+  const Evaluating &how;
   std::vector<Program> programs;
   std::map<schedule::Flight, int> started; ///< ends
 };
@@ -223,6 +223,6 @@ private:
 Expected<NamedTensors> partita::evaluatePipeline(ModuleOp module,
                                                  const NamedTensors &given,
                                                  const WeightLoader &weights,
-                                                 StopFlag stop) {
-  return Runner(module, weights, stop).run(given);
+                                                 const Evaluating &how) {
+  return Runner(module, weights, how).run(given);
 }

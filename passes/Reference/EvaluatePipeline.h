@@ -19,7 +19,8 @@ using NamedTensors = std::map<std::string, HostTensor>;
 /// states; the result has the outputs and the states behind the request. An error names
 /// what is missing, a program that waits for ever, or a slot that holds nothing.
 Expected<NamedTensors> evaluatePipeline(mlir::ModuleOp module, const NamedTensors &given,
-                                        const WeightLoader &weights, StopFlag stop = {});
+                                        const WeightLoader &weights,
+                                        const Evaluating &how = {});
 
 } // namespace partita
 

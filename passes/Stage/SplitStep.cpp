@@ -234,7 +234,7 @@ private:
 
   /// The values that a stage takes with each micro-batch, or gives.
   SmallVector<Value> rowsOf(int32_t stage, bool taken) const {
-    SmallVector<Value> values;
+    SmallVector<Value> values = {};
     for (const auto &[value, it] : rows)
       if (taken ? llvm::is_contained(it.to, stage) : it.from == stage)
         values.push_back(value);
@@ -243,11 +243,11 @@ private:
 
   struct MainBuilder {
     OpBuilder builder;
-    func::FuncOp main;
-    Block *block;
-    IRMapping mapping;
-    SmallVector<DictionaryAttr> arguments, results;
-    SmallVector<Value> values;
+    func::FuncOp main = {};
+    Block *block = nullptr;
+    IRMapping mapping = {};
+    SmallVector<DictionaryAttr> arguments = {}, results = {};
+    SmallVector<Value> values = {};
   };
 
   DictionaryAttr named(OpBuilder &builder, const std::string &name,
@@ -386,7 +386,7 @@ private:
                                       builder.getFunctionType({}, {}));
     micro.setPrivate();
     Block *block = micro.addEntryBlock();
-    IRMapping mapping;
+    IRMapping mapping = {};
     SmallVector<DictionaryAttr> attrs;
     auto add = [&](Value value, DictionaryAttr own) {
       mapping.map(value, block->addArgument(value.getType(), value.getLoc()));

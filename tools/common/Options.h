@@ -201,6 +201,12 @@ template <typename Set> void addVerify(Set &set, VerifyOptions &options, bool &s
            "Exit with status 1 where an output had no elements to compare");
   set.range("rtol", options.rtol, 0, std::numeric_limits<double>::infinity(),
             "Relative tolerance");
+  set.range(
+      "whole-within", options.wholeWithin, 0, 1e9,
+      "Seconds. A model that takes longer to evaluate is compared with itself as one "
+      "rank of target 'plain', and nodes that are drawn are evaluated");
+  set.range("seed", options.seed, 0, std::numeric_limits<int64_t>::max(),
+            "Seed by which these nodes are drawn");
   set.range("atol", options.atol, 0, std::numeric_limits<double>::infinity(),
             "Absolute tolerance");
 }

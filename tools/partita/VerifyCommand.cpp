@@ -63,6 +63,9 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
         return;
       }
     options->verify.run = runtime::runBundleWatched;
+    options->verify.progress = [](const std::string &line) {
+      std::fprintf(stderr, "%s\n", line.c_str());
+    };
     const std::optional<Error> &error = options->set.error;
     auto result = error      ? tl::unexpected(*error)
                   : isBundle ? verifyBundle(file, options->verify)

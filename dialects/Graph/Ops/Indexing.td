@@ -60,6 +60,7 @@ def Graph_ScatterElementsOp : Graph_IndexedOp<"scatter_elements"> {
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, Graph_Tensor:$updates,
                        I64Attr:$axis, OptionalAttr<Graph_ReduceKindAttr>:$kind,
                        UnitAttr:$masked);
+  let extraClassDeclaration = indexed # [{ int64_t getKernelSteps(); }];
 }
 
 def Graph_SortOp : Graph_InferredOp<"sort", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
@@ -83,6 +84,7 @@ def Graph_SortOp : Graph_InferredOp<"sort", [DeclareOpInterfaceMethods<Different
   let results = (outs Graph_Tensor:$sorted, Graph_Tensor:$indices);
   let elementType = [{ {::mlir::getElementTypeOrSelf(operands[0].getType()),
                         ::mlir::IntegerType::get(context, 64)} }];
+  let extraClassDeclaration = inferred # [{ int64_t getKernelSteps(); }];
 }
 
 def Graph_FloatTensor : StaticShapeTensorOf<[AnyFloat]>;
@@ -112,7 +114,7 @@ def Graph_SuppressOp : Graph_InferredOp<"suppress"> {
   let elementType = [{ ::mlir::IntegerType::get(context, 64) }];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops();
-    int64_t getKernelSteps() { return getFlops(); }
+    int64_t getKernelSteps();
   }];
 }
 
@@ -148,6 +150,7 @@ def Graph_TreesOp : Graph_InferredOp<"trees"> {
   let linear = [LinearSum<[4]>, LinearMax<[4]>, LinearMin<[4]>, LinearProd<[4]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops();
+    int64_t getKernelSteps();
     /// Leaves of weight 0 fill up the trees.
     std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
       return operand == 1 || operand == 3 ? std::optional(::partita::ReduceKind::Sum)

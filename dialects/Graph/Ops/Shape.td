@@ -166,6 +166,11 @@ class Graph_CumulativeOp<string mnemonic, list<Trait> traits = []>
   let whole = "The axis: an element depends on all before it, so that a block needs the "
               "total of the blocks before. Import writes a long axis of few rows as groups, "
               "which split, and what is before each group.";
+  let extraClassDeclaration = inferred # [{
+    int64_t getKernelSteps() {
+      return ::partita::graph::detail::runningSteps((*this)->getResult(0));
+    }
+  }];
 }
 def Graph_CumSumOp
     : Graph_CumulativeOp<"cumsum", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {

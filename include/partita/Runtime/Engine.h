@@ -45,8 +45,6 @@ public:
   const WeightForm &form() const { return weightForm; }
   /// Which operand is the weight, for kinds that have one (hasWeight).
   static size_t weightOperand(TaskKind kind);
-  /// The operand that is the scratch.
-  static size_t scratchOperand(TaskKind kind);
 
   /// Repacks the weight: `raw` as the table says, `packed` of sizes().packed bytes.
   virtual Expected<void> pack(const void *raw, void *packed) const { return {}; }

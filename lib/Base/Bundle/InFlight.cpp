@@ -35,6 +35,8 @@ Expected<void> InFlight::next(const TaskView &task) {
         if (overlap(operand, operands[target]))
           return makeError("it touches what " + numbered(handle) +
                            ", which is in flight, fills");
+  if (auto ok = checkWritten(task); !ok)
+    return ok;
   const size_t items = std::max<size_t>(task::numItems(task.params), 1);
   if (auto ok = apart(task.operands, items); !ok || task.handle == 0)
     return ok;
@@ -44,14 +46,29 @@ Expected<void> InFlight::next(const TaskView &task) {
     return makeError(numbered(task.handle) + " is more than there are tasks");
   // Values that a call reads, behind sources and targets, it has read when it is started.
   const auto own = task.operands.first(2 * items);
-  for (const auto &[handle, operands] : flying)
-    for (size_t source = 0; source < operands.size(); source += 2)
-      for (size_t target = 1; target < own.size(); target += 2)
-        if (overlap(own[target], operands[source]))
-          return makeError("it fills what " + numbered(handle) +
-                           ", which is in flight, reads");
   if (!flying.emplace(task.handle, own).second)
     return makeError(numbered(task.handle) + " is in flight already");
+  return {};
+}
+
+Expected<void> InFlight::checkWritten(const TaskView &task) const {
+  if (flying.empty())
+    return {};
+  auto [begin, end] = task::writtenOperands(task.params, task.operands.size());
+  if (task.kind() == TaskKind::Kernel) // behind its operands are values that it reads
+    end -= std::min(table.numReadValues(task), end - begin);
+  std::vector<int32_t> written;
+  for (size_t i = begin; i < end; ++i)
+    if (task::numItems(task.params) <= 1 || i % 2 == 1) // sources stand between targets
+      written.push_back(task.operands[i]);
+  if (isEngineCall(task.kind()))
+    written.push_back(task.operands[scratchOperand(task.kind())]);
+  for (const auto &[handle, operands] : flying)
+    for (size_t source = 0; source < operands.size(); source += 2)
+      for (int32_t operand : written)
+        if (overlap(operand, operands[source]))
+          return makeError("it fills what " + numbered(handle) +
+                           ", which is in flight, reads");
   return {};
 }
 

@@ -121,6 +121,17 @@ size_t partita::resultOperand(TaskKind kind) {
   }
 }
 
+size_t partita::scratchOperand(TaskKind kind) {
+  switch (kind) {
+  case TaskKind::Pool:
+    return task::PoolScratch;
+  case TaskKind::ConvBackwardFilter:
+    return task::BackwardScratch;
+  default:
+    return task::MatMulScratch;
+  }
+}
+
 std::pair<size_t, size_t> task::writtenOperands(const Params &params,
                                                 size_t numOperands) {
   TaskKind kind = kindOf(params);

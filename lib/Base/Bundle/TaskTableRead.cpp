@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "Nesting.h"
 #include "ProgramReader.h"
+#include "SharedPlaces.h"
 #include "StateRoll.h"
 
 #include <algorithm>
@@ -331,7 +332,7 @@ private:
     if (count > table.tasks.size() - next)
       return damaged(where + " has " + std::to_string(count) + " tasks, " +
                      std::to_string(table.tasks.size() - next) + " are left");
-    InFlight flights(table.bufferList, count);
+    InFlight flights(table, count);
     Nesting nesting(count);
     for (size_t place = 0; place < count; ++place, ++next)
       if (Expected<void> ok = task(next, place, flights, nesting); !ok)
@@ -696,5 +697,7 @@ Expected<TaskTable> TaskTable::read(std::span<const std::byte> bytes) {
     return damaged("its records do not hold together");
   if (Expected<void> ok = Reader(table, *fb::GetTaskTable(data)).run(); !ok)
     return tl::unexpected(ok.error());
+  if (Expected<void> ok = checkSharedPlaces(table); !ok)
+    return damaged(ok.error().message);
   return table;
 }

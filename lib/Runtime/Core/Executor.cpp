@@ -443,7 +443,7 @@ Expected<void> Executor::placeScratch() {
   scratch = std::move(*block);
   for (Op *op : wantScratch) {
     TaskKind kind = program->table().task(op->index).kind();
-    op->addresses[engine::Call::scratchOperand(kind)] = scratch.get();
+    op->addresses[scratchOperand(kind)] = scratch.get();
   }
   return {};
 }
@@ -460,7 +460,7 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   if (!call)
     return tl::unexpected(call.error());
   engine::Sizes sizes = (*call)->sizes();
-  int64_t buffer = task.operands[engine::Call::scratchOperand(kind)];
+  int64_t buffer = task.operands[scratchOperand(kind)];
   uint64_t has =
       buffer < 0 ? 0 : program->table().buffers()[static_cast<size_t>(buffer)].bytes;
   if (sizes.scratch > has) {

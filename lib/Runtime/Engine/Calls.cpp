@@ -9,17 +9,6 @@ size_t Call::weightOperand(TaskKind kind) {
                                   : static_cast<size_t>(task::ConvWeights);
 }
 
-size_t Call::scratchOperand(TaskKind kind) {
-  switch (kind) {
-  case TaskKind::Pool:
-    return task::PoolScratch;
-  case TaskKind::ConvBackwardFilter:
-    return task::BackwardScratch;
-  default:
-    return task::MatMulScratch;
-  }
-}
-
 Expected<std::shared_ptr<const Call>> Calls::find(const task::Params &params,
                                                   const WeightForm *form) {
   Key key{task::bytesOf(params), form ? *form : WeightForm{}};

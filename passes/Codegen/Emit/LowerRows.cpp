@@ -136,4 +136,5 @@ void codegen::attachRowModels(MLIRContext &context) {
   graph::CumProdOp::attachInterface<CumulativeModel<graph::CumProdOp, ReduceKind::Prod>>(
       context);
   attachIndexedRowModels(context);
+  attachSortModel(context);
 }

@@ -1,6 +1,6 @@
-//===- LowerScatter.cpp - Rows written at places: scatter, sort, suppress -===//
+//===- LowerScatter.cpp - Rows written at places: scatter, suppress -------===//
 #include "passes/Codegen/Emit/Models.h"
-#include "passes/Codegen/Emit/RowPasses.h"
+#include "passes/Codegen/Emit/RowSort.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -12,19 +12,6 @@
 using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
-
-/// Calls `body` at each i with from ≤ i < to by `step`.
-static void forRange(KernelEmitter &e, Value from, Value to, Value step,
-                     llvm::function_ref<void(Value)> body) {
-  auto loop = scf::ForOp::create(e.builder, e.location, from, to, step);
-  OpBuilder::InsertionGuard guard(e.builder);
-  e.builder.setInsertionPointToStart(loop.getBody());
-  body(loop.getInductionVar());
-}
-
-static Value compare(KernelEmitter &e, arith::CmpIPredicate predicate, Value a, Value b) {
-  return arith::CmpIOp::create(e.builder, e.location, predicate, a, b);
-}
 
 namespace {
 /// The row of the data goes into scratch, the updates of the row after it. A place of a
@@ -102,230 +89,6 @@ struct ScatterModel
       element = p.inOrder(*kind, before, element);
     }
     inPlace ? e.storeOutputAt(place, element) : e.storeRowAt(p.number, 0, place, element);
-  }
-};
-
-/// A merge sort from the bottom up, of entries in scratch rows 1 and 2 by turns, in which
-/// runs keep their first `count` only: the runs of a pass begin every 2·width, of which
-/// `count` at most are of interest.
-class MergeSort {
-public:
-  /// Tells whether entry `a` comes before `c` for other reasons than their places.
-  using Order = llvm::function_ref<Value(Value a, Value c)>;
-
-  /// `extent` entries in row 1, at most `most`.
-  MergeSort(Passes &p, Value count, Value extent, int64_t most, Order isBefore)
-      : p(p), count(count), extent(extent), most(most), isBefore(isBefore) {}
-
-  /// The row in which they lie then.
-  int64_t run() {
-    KernelEmitter &e = p.e;
-    for (width = 1; width < most; width *= 2, slot = 3 - slot)
-      e.forEach(e.integer(0), extent, e.integer(2 * width),
-                [&](Value begin) { merge(begin); });
-    return slot;
-  }
-
-  /// The same by one thread, and back into row 1. What fills a row up, as many equal
-  /// entries behind which none comes, is left there.
-  void runInPlace() {
-    KernelEmitter &e = p.e;
-    Value fill = entryAt(extent); // the last entry
-    Value begin = behindLast([&](Value entry) { return isBefore(entry, fill); });
-    Value later = behindLast([&](Value entry) { return isBefore(fill, entry); });
-    Value isFill = compare(e, arith::CmpIPredicate::eq, later, e.integer(0));
-    Value many = arith::SelectOp::create(p.b, p.at, isFill, begin, extent);
-    if (MergeSort(p, count, many, most, isBefore).run() == 1)
-      return;
-    forRange(e, e.integer(0), least(count, many), e.integer(1), [&](Value i) {
-      e.storeRowAt(p.number, 1, i, e.loadRowAt(p.number, 2, i, i.getType()));
-    });
-  }
-
-private:
-  Value add(Value a, Value c) { return arith::AddIOp::create(p.b, p.at, a, c); }
-  Value least(Value a, Value c) { return arith::MinSIOp::create(p.b, p.at, a, c); }
-
-  /// The place behind the last entry of which `isOne` holds; 0: none.
-  Value behindLast(llvm::function_ref<Value(Value entry)> isOne) {
-    KernelEmitter &e = p.e;
-    auto loop = scf::ForOp::create(p.b, p.at, e.integer(0), extent, e.integer(1),
-                                   ValueRange{e.integer(0)});
-    OpBuilder::InsertionGuard guard(p.b);
-    p.b.setInsertionPointToStart(loop.getBody());
-    Value i = loop.getInductionVar();
-    scf::YieldOp::create(p.b, p.at,
-                         ValueRange{arith::SelectOp::create(
-                             p.b, p.at, isOne(entryAt(i)), add(i, e.integer(1)),
-                             loop.getRegionIterArgs()[0])});
-    return loop.getResult(0);
-  }
-
-  /// Two runs of a pass, from row `slot` into the other.
-  void merge(Value begin) {
-    KernelEmitter &e = p.e;
-    Value second = least(add(begin, e.integer(width)), extent);
-    Value end = least(add(begin, e.integer(2 * width)), extent);
-    // Each run counts with its first `count` entries.
-    Value leftEnd = least(second, add(begin, count));
-    Value rightEnd = least(end, add(second, count));
-    Value last = least(end, add(begin, count));
-    auto loop = scf::ForOp::create(p.b, p.at, begin, last, e.integer(1),
-                                   ValueRange{begin, second});
-    OpBuilder::InsertionGuard guard(p.b);
-    p.b.setInsertionPointToStart(loop.getBody());
-    Value i = loop.getRegionIterArgs()[0], j = loop.getRegionIterArgs()[1];
-    Value left = entryAt(i), right = entryAt(j);
-    Value rightFirst = isBefore(right, left);
-    Value leftDone = compare(e, arith::CmpIPredicate::sge, i, leftEnd);
-    Value rightThere = compare(e, arith::CmpIPredicate::slt, j, rightEnd);
-    Value takeRight = arith::AndIOp::create(
-        p.b, p.at, rightThere, arith::OrIOp::create(p.b, p.at, leftDone, rightFirst));
-    Value taken = arith::SelectOp::create(p.b, p.at, takeRight, right, left);
-    e.storeRowAt(p.number, 3 - slot, loop.getInductionVar(), taken);
-    Value nextI = arith::SelectOp::create(p.b, p.at, takeRight, i, add(i, e.integer(1)));
-    Value nextJ = arith::SelectOp::create(p.b, p.at, takeRight, add(j, e.integer(1)), j);
-    scf::YieldOp::create(p.b, p.at, ValueRange{nextI, nextJ});
-  }
-
-  /// The entry at `i` of the row; behind the end some other.
-  Value entryAt(Value i) {
-    return p.e.loadRowAt(p.number, slot, least(i, add(extent, p.e.integer(-1))),
-                         p.b.getI64Type());
-  }
-
-  Passes &p;
-  Value count, extent;
-  int64_t most;
-  Order isBefore;
-  int64_t slot = 1, width = 1;
-};
-
-/// The first entries of many, by one thread: an entry that does not come before the last
-/// of the best so far is passed over. The others wait behind those in row 1, until there
-/// are as many again, which leaves the best of both in their order.
-class Selection {
-public:
-  Selection(Passes &p, int64_t count, MergeSort::Order isBefore)
-      : p(p), count(count), isBefore(isBefore) {}
-
-  /// The first `count` of places 0, 1, … of the row, in their order, in row 1 of scratch.
-  void run() {
-    KernelEmitter &e = p.e;
-    Value none = e.integer(-1);
-    auto loop = scf::ForOp::create(p.b, p.at, e.integer(0), e.integer(e.rowElements()),
-                                   e.integer(1), ValueRange{e.integer(0), none});
-    {
-      OpBuilder::InsertionGuard guard(p.b);
-      p.b.setInsertionPointToStart(loop.getBody());
-      Value place = loop.getInductionVar(), found = loop.getRegionIterArgs()[0],
-            last = loop.getRegionIterArgs()[1];
-      Value isFirst = compare(e, arith::CmpIPredicate::slt, last, e.integer(0));
-      // A place to compare with is there without a last one, too.
-      Value other = arith::SelectOp::create(p.b, p.at, isFirst, place, last);
-      Value isBest = arith::OrIOp::create(p.b, p.at, isFirst, isBefore(place, other));
-      scf::YieldOp::create(p.b, p.at, whereIf(isBest, {found, last}, [&] {
-                             return taken(place, found, last);
-                           }));
-    }
-    MergeSort(p, e.integer(count), loop.getResult(0), 2 * count, isBefore).runInPlace();
-  }
-
-private:
-  using Carried = std::array<Value, 2>;
-
-  /// Values of `body` where `condition` holds; else those that are carried.
-  SmallVector<Value> whereIf(Value condition, Carried carried,
-                             llvm::function_ref<Carried()> body) {
-    auto branch = scf::IfOp::create(
-        p.b, p.at, condition,
-        [&](OpBuilder &, Location) { scf::YieldOp::create(p.b, p.at, body()); },
-        [&](OpBuilder &, Location) { scf::YieldOp::create(p.b, p.at, carried); });
-    return SmallVector<Value>(branch.getResults());
-  }
-
-  /// Puts the place behind what was found; where that is full, sorts it.
-  Carried taken(Value place, Value found, Value last) {
-    KernelEmitter &e = p.e;
-    e.storeRowAt(p.number, 1, found, place);
-    Value more = arith::AddIOp::create(p.b, p.at, found, e.integer(1));
-    Value isFull = compare(e, arith::CmpIPredicate::eq, more, e.integer(2 * count));
-    SmallVector<Value> next = whereIf(isFull, {more, last}, [&]() -> Carried {
-      MergeSort(p, e.integer(count), more, 2 * count, isBefore).runInPlace();
-      return {e.integer(count),
-              e.loadRowAt(p.number, 1, e.integer(count - 1), place.getType())};
-    });
-    return {next[0], next[1]};
-  }
-
-  Passes &p;
-  int64_t count;
-  MergeSort::Order isBefore;
-};
-
-/// Scratch: the keys, then two rows of their places for the sort.
-struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
-  /// The least entries for each that is wanted with which a selection pays.
-  static constexpr int64_t fewShare = 4;
-
-  int64_t numScratchRows(Operation *) const { return 3; }
-
-  void emitRow(Operation *op, KernelEmitter &e, int number) const {
-    Passes p(e, number);
-    Type i64 = p.b.getI64Type(), keyType;
-    DType key = e.node(p.node.args[0]).type;
-    e.mapRow([&] {
-      Value x = p.x(), place = e.rowPosition();
-      if (x.getType().isInteger(1))
-        x = e.convert(x, DType::Bool, DType::I8);
-      keyType = x.getType();
-      e.storeRow(number, 0, x);
-      e.storeRow(number, 1, place);
-    });
-    auto sort = cast<graph::SortOp>(op);
-    int64_t count = sort.getCount();
-    auto isBefore = [&](Value a, Value c) {
-      Value x = e.loadRowAt(number, 0, a, keyType);
-      Value y = e.loadRowAt(number, 0, c, keyType);
-      return sort.getDescending() ? isBelow(p, y, x, key) : isBelow(p, x, y, key);
-    };
-    int64_t slot = 1;
-    MergeSort whole(p, e.integer(count), e.integer(e.rowElements()), e.rowElements(),
-                    isBefore);
-    if (e.isMine(e.integer(0)))
-      slot = whole.run();
-    else if (count > 0 && count <= e.rowElements() / fewShare)
-      Selection(p, count, isBefore).run();
-    else
-      whole.runInPlace();
-    auto orZero = [=, &e](Value element) -> Value {
-      Value isFirst =
-          compare(e, arith::CmpIPredicate::ult, e.rowPosition(), e.integer(count));
-      return arith::SelectOp::create(e.builder, e.location, isFirst, element,
-                                     e.constant(element.getType(), 0));
-    };
-    e.define(number, [=, &e]() -> Value {
-      Value place = e.loadRow(number, slot, i64);
-      Value element = orZero(e.loadRowAt(number, 0, place, keyType));
-      return key == DType::Bool ? e.convert(element, DType::I8, DType::Bool) : element;
-    });
-    e.define(
-        number, [=, &e]() -> Value { return orZero(e.loadRow(number, slot, i64)); }, 1);
-  }
-
-  /// x < y, or only y is NaN.
-  static Value isBelow(Passes &p, Value x, Value y, DType key) {
-    if (!isa<FloatType>(x.getType()))
-      return compare(
-          p.e, isUnsigned(key) ? arith::CmpIPredicate::ult : arith::CmpIPredicate::slt, x,
-          y);
-    auto check = [&](arith::CmpFPredicate predicate, Value v, Value w) -> Value {
-      return arith::CmpFOp::create(p.b, p.at, predicate, v, w);
-    };
-    Value less = check(arith::CmpFPredicate::OLT, x, y);
-    Value onlyY = arith::AndIOp::create(p.b, p.at, check(arith::CmpFPredicate::ORD, x, x),
-                                        check(arith::CmpFPredicate::UNO, y, y));
-    return arith::OrIOp::create(p.b, p.at, less, onlyY);
   }
 };
 
@@ -416,13 +179,16 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
         : p(p), e(p.e), boxes(p), op(op), i64(p.b.getI64Type()),
           type(cast<FloatType>(e.computeType(elementOf(op.getBoxes())))),
           isMine(e.isMine(e.integer(0))), lanes((isMine ? 128 : 512) / type.getWidth()),
-          isPacked(scoreType().isF32()) {}
+          isPacked(packed::fits(scoreType(), e.rowElements())) {}
 
     Value emit() {
       Value candidates = collect();
       auto isBefore = [&](Value a, Value c) { return comesFirst(a, c); };
-      int64_t slot =
-          MergeSort(p, candidates, candidates, e.rowElements(), isBefore).run();
+      Value zero = e.integer(0);
+      int64_t slot = MergeSort(p, candidates, e.rowElements(), isBefore,
+                               /*isStrict=*/isPacked && !isMine)
+                         .run({1, zero}, {2, zero}, candidates)
+                         .slot;
       keptSlot = 3 - slot;
       auto one = [&] { e.storeRowAt(p.number, 0, e.integer(0), keep(candidates, slot)); };
       if (isMine) {
@@ -459,17 +225,7 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
         e.storeRowAt(p.number, 0, place, score);
         return place;
       }
-      // Minus zero is zero.
-      score = arith::AddFOp::create(p.b, p.at, score, e.constant(score.getType(), 0));
-      Value bits = arith::BitcastOp::create(p.b, p.at, p.b.getI32Type(), score);
-      bits = arith::ExtSIOp::create(p.b, p.at, i64, bits);
-      // Bits of negative numbers ascend as the numbers fall.
-      Value isNegative = compare(e, arith::CmpIPredicate::slt, bits, e.integer(0));
-      Value turned = arith::XOrIOp::create(p.b, p.at, bits, e.integer(0x7fffffff));
-      bits = arith::SelectOp::create(p.b, p.at, isNegative, turned, bits);
-      bits = arith::XOrIOp::create(p.b, p.at, bits, e.integer(-1));
-      bits = arith::ShLIOp::create(p.b, p.at, bits, e.integer(32));
-      return arith::OrIOp::create(p.b, p.at, bits, place);
+      return packed::entry(p, score, /*isUnsigned=*/false, /*descending=*/true, place);
     }
 
     Value comesFirst(Value a, Value c) {
@@ -527,7 +283,7 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
           [&](ValueRange at) {
             Value place = e.loadRowAt(p.number, slot, at[0], i64);
             if (isPacked)
-              place = arith::AndIOp::create(p.b, p.at, place, e.integer(0xffffffff));
+              place = packed::place(p, place);
             Boxes box = boxAt(place);
             Value isGone = overlapsKept(box, at[1]);
             auto branch = scf::IfOp::create(p.b, p.at, i64, isGone, true);
@@ -620,6 +376,5 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
 
 void codegen::attachIndexedRowModels(MLIRContext &context) {
   graph::ScatterElementsOp::attachInterface<ScatterModel>(context);
-  graph::SortOp::attachInterface<SortModel>(context);
   graph::SuppressOp::attachInterface<SuppressModel>(context);
 }

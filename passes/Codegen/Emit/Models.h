@@ -8,6 +8,7 @@ namespace partita::codegen {
 
 void attachRowModels(mlir::MLIRContext &context);        // LowerRows.cpp
 void attachIndexedRowModels(mlir::MLIRContext &context); // LowerScatter.cpp
+void attachSortModel(mlir::MLIRContext &context);        // LowerSort.cpp
 void attachIndexedModels(mlir::MLIRContext &context);    // LowerIndexed.cpp
 
 } // namespace partita::codegen

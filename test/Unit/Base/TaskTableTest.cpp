@@ -93,7 +93,7 @@ struct Sample {
   void makeProgram() {
     uint32_t h = builder.addBuffer(Space::Arena, 0, 1024, 1024, 2);
     builder.setProgram({"first", 2, {0, 1, 2, 3}});
-    builder.addSegment({"more", true, {x}, {h}});
+    builder.addSegment({"more", true, {}, {h}});
     builder.addTransfer(transfer(h));
     builder.addSchedule(
         {{0, 3},
@@ -353,6 +353,56 @@ TEST_CASE("handles that do not go from start to wait are refused") {
           bucket(s, {s.x, s.x, s.y, s.y}, 64, 1);
           s.wait(1);
         }) == at + "task 10 (r, wait): its operands are not those of handle 1");
+}
+
+TEST_CASE("a task that writes what a call in flight reads is refused") {
+  auto reason = [](auto edit) {
+    Sample s;
+    task::AllReduce reduce;
+    reduce.count = 16;
+    const uint32_t far = s.builder.addBuffer(Space::Arena, 8192, 64);
+    s.builder.setMemory(8256, 1024, 0);
+    s.builder.addTask(
+        {.source = "r", .operands = {s.y, far}, .params = reduce, .handle = 1});
+    edit(s);
+    task::Wait wait;
+    wait.handle = 1;
+    s.builder.addTask({.source = "r", .operands = {s.y, far}, .params = wait});
+    auto table = TaskTable::read(asBytes(s.builder.finish()));
+    return table ? std::string("none") : table.error().message;
+  };
+  auto refused = [](const char *what) {
+    return "the task table is damaged: task 10 (t, " + std::string(what) +
+           "): it fills what handle 1, which is in flight, reads";
+  };
+  auto kernel = [&](std::vector<int64_t> operands, uint32_t inputs) {
+    return reason([&](Sample &s) {
+      task::Kernel params;
+      params.inputs = inputs;
+      s.builder.addTask({.source = "t", .operands = operands, .params = params});
+    });
+  };
+  const int64_t x = 0, y = 1;
+  CHECK(kernel({y, x}, 1) == "none");
+  CHECK(kernel({x, y}, 1) == refused("kernel"));
+  CHECK(kernel({x, x}, 0) == "none");
+  CHECK(reason([&](Sample &s) {
+          task::Fill fill;
+          fill.count = 4;
+          s.builder.addTask({.source = "t", .operands = {y}, .params = fill});
+        }) == refused("fill"));
+  auto product = [&](int64_t result, int64_t scratch) {
+    return reason([&](Sample &s) {
+      task::MatMul mm;
+      mm.m = 8, mm.n = 8, mm.k = 32, mm.a_row = 32, mm.a_col = 1, mm.b_row = 8,
+      mm.b_col = 1, mm.c_row = 8;
+      s.builder.addTask(
+          {.source = "t", .operands = {y, s.w, result, -1, scratch}, .params = mm});
+    });
+  };
+  CHECK(product(x, x) == "none");
+  CHECK(product(y, x) == refused("matmul"));
+  CHECK(product(x, y) == refused("matmul"));
 }
 
 TEST_CASE("a halo that does not fit its layouts or buffers is refused") {

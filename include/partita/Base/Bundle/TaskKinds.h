@@ -179,6 +179,8 @@ inline bool hasWeight(TaskKind kind) {
 /// The operand that a task other than a kernel, wait, loop or skipped part writes. A task
 /// in place may have fewer operands.
 size_t resultOperand(TaskKind kind);
+/// The operand of an engine call that is scratch.
+size_t scratchOperand(TaskKind kind);
 
 } // namespace partita
 

@@ -1,0 +1,144 @@
+//===- RowSort.cpp - Sorting entries in scratch ---------------------------===//
+#include "passes/Codegen/Emit/RowSort.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+void codegen::forRange(KernelEmitter &e, Value from, Value to, Value step,
+                       llvm::function_ref<void(Value)> body) {
+  auto loop = scf::ForOp::create(e.builder, e.location, from, to, step);
+  OpBuilder::InsertionGuard guard(e.builder);
+  e.builder.setInsertionPointToStart(loop.getBody());
+  body(loop.getInductionVar());
+}
+
+Value codegen::compare(KernelEmitter &e, arith::CmpIPredicate predicate, Value a,
+                       Value c) {
+  return arith::CmpIOp::create(e.builder, e.location, predicate, a, c);
+}
+
+//===----------------------------------------------------------------------===//
+// Packed entries
+//===----------------------------------------------------------------------===//
+
+bool packed::fits(Type key, int64_t places) {
+  return key.getIntOrFloatBitWidth() <= 32 && places < int64_t(1) << 31;
+}
+
+/// Bits of negative numbers ascend as the numbers fall.
+static Value bitsInOrder(Passes &p, Value key) {
+  // Minus zero is zero; of what is no number there is one.
+  Type type = key.getType();
+  Value isNumber = arith::CmpFOp::create(p.b, p.at, arith::CmpFPredicate::ORD, key, key);
+  key = arith::AddFOp::create(p.b, p.at, key, p.e.constant(type, 0));
+  Value bits = arith::BitcastOp::create(p.b, p.at, p.b.getI32Type(), key);
+  bits = arith::ExtSIOp::create(p.b, p.at, p.b.getI64Type(), bits);
+  Value isNegative = compare(p.e, arith::CmpIPredicate::slt, bits, p.e.integer(0));
+  Value turned = arith::XOrIOp::create(p.b, p.at, bits, p.e.integer(0x7fffffff));
+  bits = arith::SelectOp::create(p.b, p.at, isNegative, turned, bits);
+  return arith::SelectOp::create(p.b, p.at, isNumber, bits, p.e.integer(0x7fffffff));
+}
+
+Value packed::entry(Passes &p, Value key, bool isUnsigned, bool descending, Value place) {
+  Type i64 = p.b.getI64Type();
+  Value bits;
+  if (isa<FloatType>(key.getType()))
+    bits = bitsInOrder(p, key);
+  else if (!isUnsigned)
+    bits = arith::ExtSIOp::create(p.b, p.at, i64, key);
+  else
+    bits = arith::SubIOp::create(p.b, p.at, arith::ExtUIOp::create(p.b, p.at, i64, key),
+                                 p.e.integer(int64_t(1) << 31));
+  if (descending)
+    bits = arith::XOrIOp::create(p.b, p.at, bits, p.e.integer(-1));
+  bits = arith::ShLIOp::create(p.b, p.at, bits, p.e.integer(32));
+  return arith::OrIOp::create(p.b, p.at, bits, place);
+}
+
+Value packed::place(Passes &p, Value entry) {
+  return arith::AndIOp::create(p.b, p.at, entry, p.e.integer(0xffffffff));
+}
+
+Value packed::key(Passes &p, Value entry) {
+  return arith::ShRSIOp::create(p.b, p.at, entry, p.e.integer(32));
+}
+
+//===----------------------------------------------------------------------===//
+// Merge sort
+//===----------------------------------------------------------------------===//
+
+MergeSort::Area MergeSort::run(Area entries, Area other, Value extent) {
+  int64_t width = 1;
+  if (isStrict && most > 1) {
+    p.e.forEach(p.e.integer(0), extent, p.e.integer(rankedEntries),
+                [&](Value begin) { rankAt(begin, entries, other, extent); });
+    width = rankedEntries;
+    std::swap(entries, other);
+  }
+  for (; width < most; width *= 2, std::swap(entries, other))
+    p.e.forEach(p.e.integer(0), extent, p.e.integer(2 * width),
+                [&](Value begin) { mergeAt(begin, entries, other, width, extent); });
+  return entries;
+}
+
+void MergeSort::rankAt(Value begin, Area from, Area into, Value extent) {
+  KernelEmitter &e = p.e;
+  Type i64 = p.b.getI64Type();
+  auto entryAt = [&](Value i) {
+    return e.loadRowAt(p.number, from.slot, add(from.begin, i), i64);
+  };
+  Value end = least(add(begin, e.integer(rankedEntries)), extent);
+  forRange(e, begin, end, e.integer(1), [&](Value i) {
+    Value entry = entryAt(i);
+    auto loop =
+        scf::ForOp::create(p.b, p.at, begin, end, e.integer(1), ValueRange{e.integer(0)});
+    {
+      OpBuilder::InsertionGuard guard(p.b);
+      p.b.setInsertionPointToStart(loop.getBody());
+      Value other = entryAt(loop.getInductionVar());
+      Value isLess = arith::ExtUIOp::create(p.b, p.at, i64, isBefore(other, entry));
+      scf::YieldOp::create(p.b, p.at, add(loop.getRegionIterArgs()[0], isLess));
+    }
+    Value place = add(into.begin, add(begin, loop.getResult(0)));
+    e.storeRowAt(p.number, into.slot, place, entry);
+  });
+}
+
+void MergeSort::merge(Area entries, Area into, int64_t ofFirst, Value extent) {
+  mergeAt(p.e.integer(0), entries, into, ofFirst, extent);
+}
+
+/// Two runs of `width`, of each of which the first `count` entries are of interest.
+void MergeSort::mergeAt(Value begin, Area from, Area into, int64_t width, Value extent) {
+  KernelEmitter &e = p.e;
+  Type i64 = p.b.getI64Type();
+  Value lastEntry = add(extent, e.integer(-1));
+  // Behind the end it is some other.
+  auto entryAt = [&](Value i) {
+    return e.loadRowAt(p.number, from.slot, add(from.begin, least(i, lastEntry)), i64);
+  };
+  Value second = least(add(begin, e.integer(width)), extent);
+  Value end = least(add(begin, e.integer(2 * width)), extent);
+  Value leftEnd = least(second, add(begin, count));
+  Value rightEnd = least(end, add(second, count));
+  Value last = least(end, add(begin, count));
+  auto loop =
+      scf::ForOp::create(p.b, p.at, begin, last, e.integer(1), ValueRange{begin, second});
+  OpBuilder::InsertionGuard guard(p.b);
+  p.b.setInsertionPointToStart(loop.getBody());
+  Value i = loop.getRegionIterArgs()[0], j = loop.getRegionIterArgs()[1];
+  Value left = entryAt(i), right = entryAt(j);
+  Value rightFirst = isBefore(right, left);
+  Value leftDone = compare(e, arith::CmpIPredicate::sge, i, leftEnd);
+  Value rightThere = compare(e, arith::CmpIPredicate::slt, j, rightEnd);
+  Value takeRight = arith::AndIOp::create(
+      p.b, p.at, rightThere, arith::OrIOp::create(p.b, p.at, leftDone, rightFirst));
+  Value taken = arith::SelectOp::create(p.b, p.at, takeRight, right, left);
+  e.storeRowAt(p.number, into.slot, add(into.begin, loop.getInductionVar()), taken);
+  Value nextI = arith::SelectOp::create(p.b, p.at, takeRight, i, add(i, e.integer(1)));
+  Value nextJ = arith::SelectOp::create(p.b, p.at, takeRight, add(j, e.integer(1)), j);
+  scf::YieldOp::create(p.b, p.at, ValueRange{nextI, nextJ});
+}

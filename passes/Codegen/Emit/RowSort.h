@@ -1,0 +1,77 @@
+//===- RowSort.h - Sorting entries in scratch -------------------*- C++ -*-===//
+//
+// What is sorted are entries: i64 numbers in rows of a node's scratch, each of which has
+// a place of the row, with or without the key of that place.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_CODEGEN_EMIT_ROWSORT_H
+#define PARTITA_PASSES_CODEGEN_EMIT_ROWSORT_H
+
+#include "passes/Codegen/Emit/RowPasses.h"
+
+namespace partita::codegen {
+
+/// Calls `body` at each i with from ≤ i < to by `step`.
+void forRange(KernelEmitter &e, mlir::Value from, mlir::Value to, mlir::Value step,
+              llvm::function_ref<void(mlir::Value)> body);
+mlir::Value compare(KernelEmitter &e, mlir::arith::CmpIPredicate predicate, mlir::Value a,
+                    mlir::Value c);
+
+/// Whether entry `a` comes before `c`; neither, if they may stay as they are.
+using EntryOrder = llvm::function_ref<mlir::Value(mlir::Value a, mlir::Value c)>;
+
+/// Entries with their keys: the key's bits, such that the lesser number comes first, and
+/// the place behind them. Equal keys so come by their places.
+namespace packed {
+/// Keys of at most 32 bits fit, in rows whose places take 31.
+bool fits(mlir::Type key, int64_t places);
+/// Falling numbers with `descending`. NaN is above all numbers, -0 is 0.
+mlir::Value entry(Passes &p, mlir::Value key, bool isUnsigned, bool descending,
+                  mlir::Value place);
+mlir::Value place(Passes &p, mlir::Value entry);
+mlir::Value key(Passes &p, mlir::Value entry);
+} // namespace packed
+
+/// A merge sort from the bottom up, in which runs keep their first `count` only. `most`
+/// is what there are at most.
+class MergeSort {
+public:
+  /// Entries of a row of scratch, from the one numbered `begin` on.
+  struct Area {
+    int64_t slot;
+    mlir::Value begin;
+  };
+
+  MergeSort(Passes &p, mlir::Value count, int64_t most, EntryOrder isBefore,
+            bool isStrict)
+      : p(p), count(count), most(most), isBefore(isBefore), isStrict(isStrict) {}
+
+  /// Sorts `extent` entries; gives the area in which the first `count` lie then.
+  Area run(Area entries, Area other, mlir::Value extent);
+  /// Merges two sorted runs, the first of `ofFirst` entries, into another area.
+  void merge(Area entries, Area into, int64_t ofFirst, mlir::Value extent);
+
+private:
+  /// Entries of which each is compared with all: 8 comparisons at once.
+  static constexpr int64_t rankedEntries = 64;
+
+  void rankAt(mlir::Value begin, Area from, Area into, mlir::Value extent);
+  void mergeAt(mlir::Value begin, Area from, Area into, int64_t width,
+               mlir::Value extent);
+  mlir::Value add(mlir::Value a, mlir::Value c) {
+    return mlir::arith::AddIOp::create(p.b, p.at, a, c);
+  }
+  mlir::Value least(mlir::Value a, mlir::Value c) {
+    return mlir::arith::MinSIOp::create(p.b, p.at, a, c);
+  }
+
+  Passes &p;
+  mlir::Value count;
+  int64_t most;
+  EntryOrder isBefore;
+  bool isStrict;
+};
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_EMIT_ROWSORT_H
