@@ -58,6 +58,30 @@ struct CommBufferization
   }
 };
 
+/// The result is the operand's buffer.
+struct ClaimBufferization
+    : BufferizableOpInterface::ExternalModel<ClaimBufferization, comm::ClaimOp> {
+  bool bufferizesToMemoryRead(Operation *, OpOperand &, const AnalysisState &) const {
+    return false;
+  }
+  bool bufferizesToMemoryWrite(Operation *, OpOperand &, const AnalysisState &) const {
+    return false;
+  }
+  AliasingValueList getAliasingValues(Operation *op, OpOperand &,
+                                      const AnalysisState &) const {
+    return {{op->getResult(0), BufferRelation::Equivalent}};
+  }
+  LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
+                          const BufferizationOptions &options,
+                          BufferizationState &state) const {
+    FailureOr<Value> input = getBuffer(rewriter, op->getOperand(0), options, state);
+    if (failed(input))
+      return failure();
+    replaceOpWithBufferizedValues(rewriter, op, *input);
+    return success();
+  }
+};
+
 template <typename... Ops> void attachTo(MLIRContext *context) {
   (Ops::template attachInterface<CommBufferization<Ops>>(*context), ...);
 }
@@ -68,5 +92,6 @@ void comm::registerBufferization(DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, CommDialect *) {
     attachTo<AllReduceOp, ReduceScatterOp, ToPartialOp, AllGatherOp, SliceOp, AllToAllOp,
              PermuteOp, ExchangeOp, RepadOp, HaloOp, MaskOp, LocalIndexOp>(context);
+    ClaimOp::attachInterface<ClaimBufferization>(*context);
   });
 }

@@ -164,6 +164,17 @@ LogicalResult LocalIndexOp::verify() {
   return success();
 }
 
+LogicalResult ClaimOp::verify() {
+  if (getFrom().getMesh() != getTo().getMesh())
+    return emitOpError("leads from mesh \"")
+           << getFrom().devices().str() << "\" to mesh \"" << getTo().devices().str()
+           << "\"";
+  if (failed(verifyMesh(*this, getFrom().getMesh())) ||
+      failed(verifyLocalShape(*this, "an operand", getFrom(), getInput())))
+    return failure();
+  return verifyLocalShape(*this, "a result", getTo(), getResult());
+}
+
 LogicalResult CoordinateOp::verify() {
   if (failed(verifyMesh(*this, getLayout().getMesh())) ||
       failed(verifyOneDim(*this, getLayout())))

@@ -4,6 +4,7 @@
 
 include "dialects/Dist/DistBase.td"
 include "mlir/IR/OpBase.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
 def Comm_Dialect : Dialect {
@@ -206,6 +207,23 @@ def Comm_LocalIndexOp : Comm_Op<"local_index"> {
                        Dist_LayoutAttr:$layout);
   let assemblyFormat = "$indices (`into` $out^)? `in` $layout attr-dict `:` "
                        "functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+def Comm_ClaimOp : Op<Comm_Dialect, "claim", [NoMemoryEffect, SameOperandsAndResultType]> {
+  let summary = "A rank's part of one tensor is taken as its part of another";
+  let description = [{
+    In the words of whoever wrote the program per rank (`dist.manual`): no rank does
+    anything, and the local types are equal.
+
+    ```mlir
+    %1 = comm.claim %0 from <#mesh, [{8}, {6} ]> to <#mesh, [{8}, {6} ] partial sum {tp}>
+         : tensor<8x6xf32>
+    ```
+  }];
+  let arguments = (ins Comm_Tensor:$input, Dist_LayoutAttr:$from, Dist_LayoutAttr:$to);
+  let results = (outs Comm_Tensor:$result);
+  let assemblyFormat = "$input `from` $from `to` $to attr-dict `:` type($result)";
   let hasVerifier = 1;
 }
 

@@ -1,4 +1,5 @@
 //===- ConversionPrice.cpp - What the conversions of a program cost -------===//
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/ProgramFlow.h"
 
 using namespace mlir;
@@ -54,6 +55,8 @@ private:
         else
           begin(result, Layout::replicated(shapeOf(result)));
     }
+    if (auto manual = dyn_cast<ManualOp>(op))
+      exchange(manual);
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable || op.getNumOperands() == 0)
       return;
@@ -73,6 +76,20 @@ private:
                                            static_cast<int64_t>(op.getEpoch()));
     place.layout = std::move(to);
     places[op.getResult()] = std::move(place);
+  }
+
+  /// What enters is a conversion like others, and of a source that is cut each rank reads
+  /// its slices. What is inside is a tensor of its own.
+  void exchange(ManualOp op) {
+    Layout to = op.getTo().getLayout().canonicalized();
+    if (auto found = places.find(op.getInput()); op.getEnter() && found != places.end()) {
+      const Place &place = found->second;
+      trees[place.tree].convert(place.node, place.layout, to);
+    } else if (!op.getEnter()) {
+      StepTree steps(mesh, options, elementBytesOf(op.getInput()), price);
+      steps.convert(0, op.getFrom().getLayout().canonicalized(),
+                    op.getLeave() ? outerLayout(op) : to);
+    }
   }
 
   FunctionOpInterface function;

@@ -3,6 +3,7 @@
 #define PARTITA_DIALECTS_DIST_DISTOPS
 
 include "dialects/Dist/DistBase.td"
+include "dialects/Interfaces/OpInterfaces.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
@@ -53,6 +54,43 @@ def Dist_WindowOp : Dist_ConversionOp<"window"> {
                        DefaultValuedAttr<I64Attr, "0">:$epoch);
   let assemblyFormat =
       "$input `to` $windows (`epoch` $epoch^)? attr-dict `:` type($result)";
+}
+
+def Dist_ManualOp : Op<Dist_Dialect, "manual",
+                       [NoMemoryEffect, DeclareOpInterfaceMethods<ShardingRuleOpInterface>]> {
+  let summary = "Communication of a graph that is written per rank";
+  let description = [{
+    What each rank has is taken as its part of a tensor in layout `from`; the result is the
+    rank's part of that tensor in layout `to`. Types are local shapes, of dims that are
+    divided evenly. Inside all loops are whole: there the program is that of one rank, and
+    nothing else splits it. The tensor outside (below) is split as that of any op.
+
+    `enter`: the operand is a tensor that all ranks have, the result local (`from` is
+    whole). `leave`: the operand is local, the result one tensor (`to` is whole).
+    docs/manual.md has the primitives, and which values may differ between ranks.
+
+    ```mlir
+    %1 = dist.manual %0 from <#mesh, [{8}, {6} ] partial sum {tp}> to <#mesh, [{8}, {6} ]>
+        : tensor<8x6xf32> -> tensor<8x6xf32>
+    %2 = dist.manual enter %w from <#mesh, [{4}, {6} ]> to <#mesh, [{4}, {6: tp} ]>
+        : tensor<4x6xf32> -> tensor<4x3xf32>
+    ```
+  }];
+  let arguments = (ins Dist_Tensor:$input, Dist_LayoutAttr:$from, Dist_LayoutAttr:$to,
+                       UnitAttr:$enter, UnitAttr:$leave);
+  let results = (outs Dist_Tensor:$result);
+  let assemblyFormat = "(`enter` $enter^)? (`leave` $leave^)? $input `from` $from `to` $to "
+                       "attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The steps that lead from the one layout to the other; the op has been verified.
+    ::partita::Expected<::partita::ReshardPlan> getPlan();
+    /// Only what is received costs.
+    int64_t getFlops() { return 0; }
+    ::llvm::StringRef getWhyWhole() {
+      return "A graph that is written per rank says itself what each rank has.";
+    }
+  }];
 }
 
 #endif // PARTITA_DIALECTS_DIST_DISTOPS

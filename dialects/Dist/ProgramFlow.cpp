@@ -1,6 +1,8 @@
 //===- ProgramFlow.cpp - A function as a flow graph -----------------------===//
 #include "dialects/Dist/ProgramFlow.h"
 
+#include "dialects/Dist/Manual.h"
+
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Sharding/Families.h"
 #include "partita/Rule/Sharding/Flow.h"
@@ -65,7 +67,8 @@ namespace {
 /// Adds functions to a flow graph.
 class FlowBuilder {
 public:
-  FlowBuilder(ProgramFlow &flow, Callees callees) : flow(flow), callees(callees) {}
+  FlowBuilder(ProgramFlow &flow, Callees callees, const DenseSet<Operation *> &local)
+      : flow(flow), callees(callees), local(local) {}
 
   LogicalResult addFunction(FunctionOpInterface function, bool isCalled, int64_t trips);
 
@@ -88,6 +91,7 @@ private:
 
   ProgramFlow &flow;
   Callees callees;
+  const DenseSet<Operation *> &local;
   DenseMap<Operation *, int32_t> numberOf; ///< of ops that are computed again
   DenseMap<Operation *, int32_t> copyOf;   ///< likewise, of their copies
   DenseMap<Operation *, std::pair<int32_t, int32_t>> endsOf; ///< of callees: first, sinks
@@ -239,6 +243,13 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
   return success();
 }
 
+/// Each rank computes something else: no axis has a part of it.
+static void makeWhole(ShardingRule &rule) {
+  for (Factor &factor : rule.factors)
+    factor.what = loop::Replicate{};
+  rule.linear.clear();
+}
+
 FailureOr<FlowOp> FlowBuilder::entryOf(Operation &op, int64_t trips) {
   auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
   if (!shardable)
@@ -262,6 +273,8 @@ FailureOr<FlowOp> FlowBuilder::entryOf(Operation &op, int64_t trips) {
   entry.isLiteral = op.hasTrait<OpTrait::ConstantLike>();
   entry.uniform = entry.isLiteral ? uniformOf(op.getResult(0)) : std::nullopt;
   entry.rule = *facts->rule;
+  if (local.contains(&op))
+    makeWhole(entry.rule);
   if (auto orders = op.getAttrOfType<ArrayAttr>("graph.operand_order"))
     for (Attribute order : orders) {
       auto dims = cast<DenseI64ArrayAttr>(order).asArrayRef();
@@ -351,7 +364,9 @@ FailureOr<std::unique_ptr<ProgramFlow>>
 dist::buildFlow(FunctionOpInterface function, const Mesh &mesh, Callees callees) {
   auto flow = std::make_unique<ProgramFlow>(mesh);
   flow->graph.reshard = reshardOptionsOf(function);
-  if (failed(FlowBuilder(*flow, callees).addFunction(function, false, 1)))
+  auto local = localOps(function);
+  if (failed(local) ||
+      failed(FlowBuilder(*flow, callees, *local).addFunction(function, false, 1)))
     return failure();
   Operation *module = function->getParentOp();
   if (auto paths = module ? module->getAttrOfType<DictionaryAttr>(modulePathsAttr)

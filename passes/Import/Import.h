@@ -2,7 +2,7 @@
 #ifndef PARTITA_PASSES_IMPORT_IMPORT_H
 #define PARTITA_PASSES_IMPORT_IMPORT_H
 
-#include "partita/Base/Error.h"
+#include "partita/Base/Layout/Mesh.h"
 #include "partita/Onnx/Model.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -51,10 +51,13 @@ struct TrainingImport {
 ///
 /// If any node has no import, all of them are reported in `unsupported` and the error
 /// lists them; nothing is built.
+///
+/// `mesh`: the ranks that nodes speak of which are written per rank (docs/manual.md).
 Expected<ImportedModel> importModel(mlir::MLIRContext *context,
                                     const onnx_model::Model &model,
                                     std::vector<UnsupportedNode> *unsupported = nullptr,
-                                    const TrainingImport *training = nullptr);
+                                    const TrainingImport *training = nullptr,
+                                    const Mesh &mesh = {});
 
 } // namespace partita
 

@@ -40,6 +40,7 @@ static const HandlerTable &handlers() {
     addTraining(result);
     addRecurrent(result);
     addControl(result);
+    addManual(result);
     return result;
   }();
   return table;
@@ -124,8 +125,9 @@ namespace {
 class ModelImporter {
 public:
   ModelImporter(MLIRContext *context, const onnx_model::Model &model,
-                const TrainingImport *training)
+                const TrainingImport *training, const Mesh &mesh)
       : model(model), builder(context), importer(builder, result.weights) {
+    importer.mesh = &mesh;
     importer.training = training;
   }
 
@@ -678,8 +680,10 @@ private:
 Expected<ImportedModel> partita::importModel(MLIRContext *context,
                                              const onnx_model::Model &model,
                                              std::vector<UnsupportedNode> *unsupported,
-                                             const TrainingImport *training) {
+                                             const TrainingImport *training,
+                                             const Mesh &mesh) {
   context->loadDialect<graph::GraphDialect, dist::DistDialect, func::FuncDialect>();
   std::vector<UnsupportedNode> local;
-  return ModelImporter(context, model, training).run(unsupported ? *unsupported : local);
+  return ModelImporter(context, model, training, mesh)
+      .run(unsupported ? *unsupported : local);
 }

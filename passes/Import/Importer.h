@@ -41,6 +41,8 @@ public:
   std::string nodeName; ///< of the node being imported
   /// Of a model that trains, else null.
   const TrainingImport *training = nullptr;
+  /// Of nodes that are written per rank.
+  const Mesh *mesh = nullptr;
   /// The number of steps done, an argument; null where nothing trains.
   mlir::Value step;
   /// What becomes of arguments that are states.
@@ -241,6 +243,7 @@ void addMachineLearning(HandlerTable &table);
 void addTraining(HandlerTable &table);
 void addRecurrent(HandlerTable &table);
 void addControl(HandlerTable &table);
+void addManual(HandlerTable &table);
 
 /// The element type of an elementwise op by ONNX name, or null: used for ops that need no
 /// handler of their own.

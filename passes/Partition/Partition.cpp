@@ -2,6 +2,7 @@
 #include "passes/Partition/Passes.h"
 
 #include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/PlanAttributes.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
@@ -92,6 +93,8 @@ private:
       return lowerReshard(builder, reshard);
     if (auto window = dyn_cast<dist::WindowOp>(op))
       return lowerWindow(builder, window);
+    if (auto manual = dyn_cast<dist::ManualOp>(op))
+      return lowerManual(builder, manual);
     if (isa<CallingOpInterface>(op))
       return lowerCall(builder, op);
     if (!isa<ShardingRuleOpInterface>(op))
@@ -145,42 +148,76 @@ private:
 
   LogicalResult lowerReshard(OpBuilder &builder, dist::ReshardOp op) {
     Layout to = op.getLayout().getLayout().canonicalized();
-    Value input = op.getInput();
+    Part from = read(builder, op.getInput(), to);
+    return convert(builder, op, from, to, op.getEpoch(), op.getResult());
+  }
+
+  /// A source as a reader in this layout has it, before partial values are made; any
+  /// other value as it is.
+  Part read(OpBuilder &builder, Value input, const Layout &to) {
     auto constant = input.getDefiningOp<graph::ConstantOp>();
     // A small constant that differs by element stays whole and is sliced.
     bool sliced = constant && !constant.getValue().isSplat();
-    Part from;
-    if (isSource(input) && !sliced) {
-      from.layout = to;
-      from.layout.partial.clear();
-      from.value = readSource(builder, input.getDefiningOp(), from.layout);
-    } else {
-      from = part(builder, input);
-    }
+    if (!isSource(input) || sliced)
+      return part(builder, input);
+    Part from{{}, to};
+    from.layout.partial.clear();
+    from.value = readSource(builder, input.getDefiningOp(), from.layout);
+    return from;
+  }
+
+  LogicalResult convert(OpBuilder &builder, Operation *op, Part from, const Layout &to,
+                        uint64_t epoch, Value result) {
     auto plan = planReshard(mesh.getMesh(), from.layout, to, options);
     if (!plan)
-      return op.emitOpError("cannot be lowered: ") << plan.error().message;
+      return op->emitOpError("cannot be lowered: ") << plan.error().message;
     numReshards += plan->steps.empty() ? 0 : 1;
     for (const Step &step : plan->steps)
-      from.value = emit(builder, op, step, from.value);
-    parts[op.getResult()] = {from.value, to};
+      from.value = emit(builder, op->getLoc(), step, epoch, from.value);
+    parts[result] = {from.value, to};
     return success();
   }
 
-  Value emit(OpBuilder &builder, dist::ReshardOp op, const Step &step, Value input) {
+  Value emit(OpBuilder &builder, Location location, const Step &step, uint64_t epoch,
+             Value input) {
     if (step.kind == StepKind::View)
       return input;
     auto key = std::tuple(input, static_cast<int>(step.kind), attribute(step.before),
-                          attribute(step.after), op.getEpoch());
+                          attribute(step.after), epoch);
     Value &slot = steps[key];
     if (!slot) {
-      slot = comm::emitStep(builder, op.getLoc(), mesh, step, input);
+      slot = comm::emitStep(builder, location, mesh, step, input);
       // Readings of different epochs are never merged.
-      if (op.getEpoch() != 0)
-        slot.getDefiningOp()->setAttr("epoch", op.getEpochAttr());
+      if (epoch != 0)
+        slot.getDefiningOp()->setAttr(
+            "epoch", builder.getI64IntegerAttr(static_cast<int64_t>(epoch)));
     }
     share(slot);
     return slot;
+  }
+
+  /// What a rank has is called whole around the op, as all of a program written per rank.
+  LogicalResult lowerManual(OpBuilder &builder, dist::ManualOp op) {
+    Layout to =
+        op.getLeave() ? dist::outerLayout(op) : op.getTo().getLayout().canonicalized();
+    Part now = op.getEnter() ? read(builder, op.getInput(), to)
+                             : claim(builder, op, part(builder, op.getInput()),
+                                     op.getFrom().getLayout());
+    if (failed(convert(builder, op, now, to, 0, op.getResult())))
+      return failure();
+    Part &result = parts[op.getResult()];
+    if (!op.getLeave())
+      result = claim(builder, op, result, Layout::replicated(shapeOf(op.getResult())));
+    return success();
+  }
+
+  Part claim(OpBuilder &builder, Operation *op, const Part &part,
+             const Layout &as) const {
+    if (part.layout == as.canonicalized())
+      return part;
+    Value now = comm::ClaimOp::create(builder, op->getLoc(), part.value.getType(),
+                                      part.value, attribute(part.layout), attribute(as));
+    return {now, as.canonicalized()};
   }
 
   LogicalResult lowerWindow(OpBuilder &builder, dist::WindowOp op) {

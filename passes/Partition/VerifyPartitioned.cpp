@@ -84,7 +84,11 @@ private:
       return checkMask(mask);
     if (auto index = dyn_cast<comm::LocalIndexOp>(op))
       return checkLocalIndex(index);
-    if (isa<dist::ReshardOp, dist::WindowOp>(op))
+    if (auto claim = dyn_cast<comm::ClaimOp>(op)) {
+      states[claim.getResult()] = State::of(claim.getTo().getLayout());
+      return expect(claim, claim.getInput(), claim.getFrom().getLayout());
+    }
+    if (isa<dist::ReshardOp, dist::WindowOp, dist::ManualOp>(op))
       return op.emitOpError("does not belong in a partitioned program");
     if (auto call = dyn_cast<func::CallOp>(op))
       return checkCall(call);

@@ -84,7 +84,7 @@ namespace {
 struct PlanPipelineOptions : PassPipelineOptions<PlanPipelineOptions> {
   Option<std::string> mesh{*this, "mesh", llvm::cl::desc("Mesh, e.g. dp=2,tp=4")};
   Option<std::string> mode{*this, "mode", llvm::cl::init("auto"),
-                           llvm::cl::desc("auto, data-parallel or semi-auto")};
+                           llvm::cl::desc("auto, data-parallel, semi-auto or manual")};
   Option<std::string> hints{*this, "hints", llvm::cl::desc("Hints file (JSON)")};
   Option<std::string> plan{*this, "plan", llvm::cl::desc("plan.json to follow")};
   Option<std::string> explain{*this, "explain", llvm::cl::desc("Node name or glob")};

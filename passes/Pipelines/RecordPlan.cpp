@@ -1,6 +1,7 @@
 //===- RecordPlan.cpp - What a planned program says of its plan -----------===//
 #include "passes/Pipelines/Compiler.h"
 
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/PlanAttributes.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Returned.h"
@@ -165,7 +166,11 @@ Expected<PlanStage> Compiler::stageOf(Unconverted decided) {
   FlowGraph &graph = decided.flow->graph;
   graph.finalize();
   std::vector<std::string> notes;
-  stage.work = recordWork(graph, decided.strategies, stage.name, notes);
+  // Of a graph that is written per rank nobody knows what ranks do alike.
+  if (dist::findManual(*decided.module))
+    stage.name = "Manual";
+  else
+    stage.work = recordWork(graph, decided.strategies, stage.name, notes);
   for (std::string &note : notes) {
     report.notes.push_back(note);
     if (!llvm::is_contained(plan.entry().notes, note))

@@ -79,17 +79,18 @@ partita::importLooped(const Job &job, std::shared_ptr<const onnx_model::Model> &
                       std::vector<UnsupportedNode> *unsupported,
                       const TrainingImport *training) {
   MLIRContext &context = job.sources->context;
+  const Mesh mesh = job.request.mesh();
   bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
     return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
   });
   if (!hasLoops)
-    return importModel(&context, *model, unsupported, training);
-  if (auto imported = importModel(&context, *model, nullptr, training))
+    return importModel(&context, *model, unsupported, training, mesh);
+  if (auto imported = importModel(&context, *model, nullptr, training, mesh))
     return imported;
   // An iteration that needs its number known, or what is carried in one shape.
   auto again = job.sources->read(job.request, {job.form.wide, false});
   if (!again)
     return tl::unexpected(again.error());
   model = std::move(*again);
-  return importModel(&context, *model, unsupported, training);
+  return importModel(&context, *model, unsupported, training, mesh);
 }

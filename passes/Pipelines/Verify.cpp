@@ -2,6 +2,7 @@
 #include "passes/Pipelines/Verify.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Dist/Manual.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Graph/Returned.h"
 #include "partita/Base/Bundle/Bundle.h"
@@ -196,9 +197,11 @@ private:
     return options.progress ? options.progress : [](const std::string &) {};
   }
 
-  /// Roundings of a narrower type are those of the whole model.
-  bool maySample() const {
-    return options.run && options.steps == 1 && !job.form.wide && !isNarrow();
+  /// Roundings of a narrower type are those of the whole model, and one rank is no
+  /// stand-in for a graph that is written per rank.
+  bool maySample() {
+    return options.run && options.steps == 1 && !job.form.wide && !isNarrow() &&
+           !dist::findManual(compiler.module.get());
   }
 
   /// The model as one rank of `plain` stands for the model: see VerifySampled.h.

@@ -1,6 +1,7 @@
 //===- VerifyImported.cpp - Gate of level L0 ------------------------------===//
 #include "passes/Pipelines/Passes.h"
 
+#include "dialects/Dist/Manual.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
 
@@ -38,12 +39,13 @@ struct VerifyImportedPass : partita::impl::VerifyImportedPassBase<VerifyImported
                  << attr.getName() << " in an imported program";
       if (isa<graph::GradientOp>(op))
         return op->emitOpError("runs nothing: --partita-expand-gradients replaces it");
-      if (isa<ModuleOp, func::FuncOp, func::ReturnOp>(op) ||
+      if (isa<ModuleOp, func::FuncOp, func::ReturnOp, dist::ManualOp>(op) ||
           isa_and_nonnull<graph::GraphDialect>(op->getDialect()))
         return success();
       return op->emitOpError("does not belong in an imported program");
     };
-    if (failed(walkAll(getOperation(), check)))
+    if (failed(walkAll(getOperation(), check)) ||
+        failed(dist::verifyManual(getOperation())))
       signalPassFailure();
   }
 };

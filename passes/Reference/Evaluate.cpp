@@ -2,6 +2,7 @@
 #include "passes/Reference/Evaluate.h"
 
 #include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Base/Compute.h"
@@ -75,6 +76,8 @@ private:
       return done;
     if (auto communicate = dyn_cast<comm::StepOpInterface>(op))
       done = exchange(communicate);
+    else if (auto manual = dyn_cast<dist::ManualOp>(op))
+      done = exchange(manual);
     else if (auto halo = dyn_cast<comm::HaloOp>(op))
       tensors[halo.getResult()] =
           executeHalo(mesh, halo.getHalo(), tensors[halo.getInput()]);
@@ -83,6 +86,8 @@ private:
     else if (auto index = dyn_cast<comm::LocalIndexOp>(op))
       done = localize(index);
     else if (isa<dist::ReshardOp, dist::WindowOp>(op)) // global: the same tensor
+      done = copy(op);
+    else if (isa<comm::ClaimOp>(op))
       done = copy(op);
     else if (auto weight = dyn_cast<graph::WeightOp>(op))
       done = load(weight);
@@ -122,6 +127,14 @@ private:
     plan.steps.push_back(op.getStep());
     tensors[op->getResult(0)] =
         executeReshard(mesh, plan, tensors[op->getOperand(0)], poison);
+    return {};
+  }
+
+  Expected<void> exchange(dist::ManualOp op) {
+    auto plan = op.getPlan();
+    if (!plan)
+      return tl::unexpected(plan.error());
+    tensors[op.getResult()] = executeReshard(mesh, *plan, tensors[op.getInput()], poison);
     return {};
   }
 
@@ -304,10 +317,20 @@ Expected<RankTensors> partita::evaluateRanks(func::FuncOp function, const Mesh &
 
 Expected<Tensors> partita::evaluate(func::FuncOp function, const Tensors &inputs,
                                     const WeightLoader &weights, const Evaluating &how) {
-  auto all = evaluateRanks(function, *Mesh::parse(""), {inputs}, weights,
-                           /*poison=*/false, how);
+  // A graph that is written per rank is run by all of them.
+  Operation *module = function->getParentOp();
+  dist::ManualOp manual = dist::findManual(module ? module : function.getOperation());
+  const Mesh mesh = manual ? manual.getFrom().devices() : Mesh();
+  auto all = evaluateRanks(function, mesh,
+                           RankTensors(static_cast<size_t>(mesh.numRanks()), inputs),
+                           weights, /*poison=*/false, how);
   if (!all)
     return tl::unexpected(all.error());
+  for (size_t r = 1; r < all->size(); ++r)
+    for (size_t i = 0; i < (*all)[r].size(); ++i)
+      if ((*all)[r][i].bytes != (*all)[0][i].bytes)
+        return makeError("output " + std::to_string(i) +
+                         " differs between rank 0 and rank " + std::to_string(r));
   return std::move((*all)[0]);
 }
 

@@ -16,7 +16,7 @@ def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "", "Mesh, e.g. dp=2,tp=4 (default: the module's)">,
-    Option<"mode", "mode", "std::string", "\"auto\"", "auto, data-parallel or semi-auto">,
+    Option<"mode", "mode", "std::string", "\"auto\"", "auto, data-parallel, semi-auto or manual">,
     Option<"hints", "hints", "std::string", "", "Hints file (JSON), or a rule: megatron, megatron-sp, megatron-ep, fsdp">,
     Option<"hintsOutput", "write-hints", "std::string", "", "Write the hints, those of a rule as well, to this file">,
     Option<"plan", "plan", "std::string", "", "Take all strategies from this plan.json">,

@@ -4,6 +4,7 @@
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/SearchPlan.h"
 
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/Notes.h"
 #include "dialects/Interfaces/ValueNames.h"
@@ -197,6 +198,10 @@ private:
       return failure();
     if (how.plan)
       return followPlan(function, std::move(*flow));
+    if (how.mode == ShardMode::Manual && how.hints)
+      return emitError(function.getLoc(),
+                       how.hints->text + ": mode manual takes no hints: nothing is split "
+                                         "but by the nodes of the graph");
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     Hints parsed;
@@ -209,6 +214,8 @@ private:
                                   ": stages are made by partita compile of a model");
       parsed = how.stage >= 0 ? hintsFor(graph, *given) : std::move(*given);
     }
+    if (auto ok = checkManual(**flow, parsed); !ok)
+      return emitError(function.getLoc(), ok.error().message);
     if (!how.hintsOutput.empty())
       if (auto ok = writeFile(how.hintsOutput, parsed.json()); !ok)
         return function.emitError(ok.error().message);
@@ -217,6 +224,8 @@ private:
         (parsed.empty() &&
          (!parsed.stages.empty() || !parsed.groups.empty() || !parsed.dataset.empty()));
     bool searches = how.mode == ShardMode::Auto && undecided && devices.numRanks() > 1;
+    if (how.mode != ShardMode::Manual)
+      hintBorders(**flow, parsed);
     auto kept = keptLayouts(function, **flow, parsed);
     if (!kept)
       return function.emitError(kept.error().message);
@@ -248,6 +257,57 @@ private:
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
+  }
+
+  /// A graph that is written per rank says everything itself; parts of a graph that are
+  /// written so are what hints name so.
+  Expected<void> checkManual(const dist::ProgramFlow &flow, const Hints &hints) const {
+    std::set<const SubgraphHint *> unused;
+    for (const SubgraphHint &hint : hints.subgraphs)
+      if (hint.mode == ShardMode::Manual)
+        unused.insert(&hint);
+    const std::set<const SubgraphHint *> all = unused;
+    for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
+      if (!isa_and_nonnull<dist::ManualOp>(flow.operations[i]))
+        continue;
+      bool isNamedSo = how.mode == ShardMode::Manual;
+      for (const SubgraphHint *hint : all)
+        if (isNamed(flow.graph, flow.graph.ops[i], hint->glob))
+          isNamedSo = unused.erase(hint) || true;
+      if (!isNamedSo)
+        return makeError("'" + flow.graph.ops[i].name +
+                         "' is written per rank, which --mode manual compiles; beside "
+                         "what --mode " +
+                         std::string(name(how.mode)) + " splits, \"subgraphs\": {\"" +
+                         flow.graph.ops[i].name +
+                         "\": \"manual\"} of a hints file says so");
+    }
+    if (!unused.empty())
+      return makeError(hints.file + ": no node that '" + (*unused.begin())->glob +
+                       "' names is written per rank");
+    return {};
+  }
+
+  /// What enters or leaves lies outside as inside, unless that is asked for otherwise.
+  static void hintBorders(const dist::ProgramFlow &flow, Hints &hints) {
+    for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
+      auto op = dyn_cast_or_null<dist::ManualOp>(flow.operations[i]);
+      if (!op || !(op.getEnter() || op.getLeave()))
+        continue;
+      std::vector<DimHint> dims;
+      const dist::LayoutAttr layout = op.getEnter() ? op.getTo() : op.getFrom();
+      for (const DimLayout &dim : layout.getLayout().dims) {
+        DimHint &hint = dims.emplace_back();
+        if (dim.factors.size() != 1 || dim.factors[0].axes.empty())
+          continue;
+        hint.open = false;
+        for (const AxisRef &axis : dim.factors[0].axes)
+          hint.axes.push_back(layout.devices().str(axis));
+      }
+      NodeHint hint{flow.graph.ops[i].name, {}, {}};
+      (op.getEnter() ? hint.in : hint.out) = {dims};
+      hints.nodes.push_back(std::move(hint));
+    }
   }
 
   /// Parts of moments, gradients and weights for ranks that hold the same, as the

@@ -1,6 +1,7 @@
 //===- VerifyPlanned.cpp - Gate of level L2 -------------------------------===//
 #include "passes/Shard/Passes.h"
 
+#include "dialects/Dist/Manual.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/Notes.h"
 #include "partita/Rule/Sharding/OperandForm.h"
@@ -223,6 +224,8 @@ struct VerifyPlannedPass : partita::impl::VerifyPlannedPassBase<VerifyPlannedPas
           failed(Checker(function, mesh).run()))
         return signalPassFailure();
     }
+    if (failed(dist::verifyManual(getOperation())))
+      signalPassFailure();
   }
 };
 } // namespace

@@ -135,6 +135,8 @@ private:
     Expected<Values> made = std::vector<Value>();
     if (isa<CallingOpInterface>(op))
       made = callGradients(op, builder, given, asked);
+    else if (auto manual = dyn_cast<dist::ManualOp>(op))
+      made = manualGradients(manual, builder, given[0]);
     else if (differentiable)
       made = differentiable.gradients(builder, given, asked);
     else

@@ -8,6 +8,7 @@
 #ifndef PARTITA_PASSES_TRAIN_DIFFERENTIATE_H
 #define PARTITA_PASSES_TRAIN_DIFFERENTIATE_H
 
+#include "dialects/Dist/Manual.h"
 #include "dialects/Graph/Formula.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -35,6 +36,11 @@ Expected<graph::Values> differentiate(mlir::Block &block, llvm::ArrayRef<Seed> s
 Expected<graph::Values> callGradients(mlir::Operation *op, mlir::OpBuilder &builder,
                                       llvm::ArrayRef<mlir::Value> cotangents,
                                       const std::vector<bool> &wanted);
+
+/// The same through communication that is written by hand (docs/manual.md); spreads are
+/// there.
+Expected<graph::Values> manualGradients(dist::ManualOp op, mlir::OpBuilder &builder,
+                                        mlir::Value cotangent);
 
 /// Whether a value can have a cotangent: integers have none, nor have floats of a byte,
 /// which are storage.

@@ -42,6 +42,9 @@ static Expected<void> giveDerivatives(func::FuncOp function, size_t count) {
       return makeError("it differentiates in a tensor of integers");
   if (!isReal(given))
     return makeError("it differentiates a tensor of integers");
+  if (dist::ManualOp manual = dist::findManual(body.getParentOp()))
+    return makeError("it differentiates through '" + dist::nodeName(manual) +
+                     "', which is written per rank: only a training step does");
   Value one = f.broadcast(f.like(given, 1), shapeOf(given));
   Values results;
   auto made = differentiate(body, Seed{given, one}, wanted);

@@ -24,8 +24,16 @@ Expected<void> StepBuilder::run() {
   if (parameters.empty())
     return makeError("no parameter trains: the model has no float initializer that "
                      "\"parameters\" names");
+  if (failed(dist::spreadManual(main)))
+    return makeError("what the graph says per rank does not hold for its training step");
   if (auto ok = differentiateLoss(*built); !ok)
     return ok;
+  main->getParentOp()->walk([](dist::ManualOp op) {
+    if (!dist::isSpread(op))
+      return;
+    op.getResult().replaceAllUsesWith(op.getInput());
+    op.erase();
+  });
   markArguments();
   // A pipeline runs the loop over micro-batches as a schedule, of one as of several.
   const bool isStaged =

@@ -92,13 +92,16 @@ template <typename Set> void addPlanning(Set &set, Request &request) {
 /// What compile and verify have in common.
 template <typename Set> void addModel(Set &set, Request &request) {
   addPlanning(set, request);
-  set.word("mode", {"auto", "data-parallel", "semi-auto"},
-           into(request.mode,
-                [](const std::string &word) {
-                  return Expected<ShardMode>(*shardModeFromName(word));
-                }),
-           "auto: search the fastest plan, or with hints spread them; data-parallel: "
-           "split the batch; semi-auto: split what hints ask for, and no more");
+  set.word(
+      "mode", {"auto", "data-parallel", "semi-auto", "manual"},
+      into(request.mode,
+           [](const std::string &word) {
+             return Expected<ShardMode>(*shardModeFromName(word));
+           }),
+      "auto: search the fastest plan, or with hints spread them; data-parallel: "
+      "split the batch; semi-auto: split what hints ask for, and no more; manual: the "
+      "graph is written per rank, with nodes that say what ranks exchange "
+      "(docs/manual.md)");
   set.text("plan", into(request.plan, readPlan),
            "Use the strategies of this plan.json instead of deciding");
 }

@@ -357,6 +357,35 @@ static ReshardPlan planBest(const Mesh &mesh, const Layout &source, const Layout
   return best;
 }
 
+/// Of a tensor without elements nothing moves, but each kind of partial value is made
+/// whole, or made, by a step of its own.
+static ReshardPlan planEmpty(const Mesh &mesh, const Layout &source,
+                             const Layout &target) {
+  ReshardPlan plan;
+  Layout at = source, moved = target;
+  auto go = [&](StepKind kind, const Layout &next) {
+    append(plan, kind == StepKind::Exchange ? makeStep(kind, at, next)
+                                            : *stepBetween(mesh, kind, at, next));
+    at = next;
+  };
+  const bool stays = source.partial == target.partial;
+  while (!stays && !at.partial.empty()) {
+    Layout next = at;
+    next.partial.pop_back();
+    go(StepKind::AllReduce, next);
+  }
+  moved.partial = at.partial;
+  if (at != moved)
+    go(StepKind::Exchange, moved);
+  for (const PartialAxes &entry : target.partial) {
+    Layout next = at;
+    next.partial.push_back(entry);
+    if (!stays)
+      go(StepKind::ToPartial, next);
+  }
+  return plan;
+}
+
 Expected<ReshardPlan> partita::planReshard(const Mesh &mesh, const Layout &source,
                                            const Layout &target,
                                            const ReshardOptions &options) {
@@ -371,11 +400,9 @@ Expected<ReshardPlan> partita::planReshard(const Mesh &mesh, const Layout &sourc
   plan.peakElements = source.localElements();
   if (source == target)
     return plan;
+  if (elementCount(source.globalShape()) == 0)
+    return planEmpty(mesh, source, target);
   Layout from = source.canonicalized(), to = target.canonicalized();
-  if (elementCount(source.globalShape()) == 0) {
-    append(plan, makeStep(StepKind::Exchange, source, target));
-    return plan;
-  }
   plan.lowerBoundElements = lowerBound(mesh, from, to);
   ReshardPlan core = planBest(mesh, from, to, options, plan.lowerBoundElements);
   appendView(plan, source, from);

@@ -5,7 +5,8 @@
 
 using namespace partita;
 
-static constexpr std::string_view modeNames[] = {"auto", "data-parallel", "semi-auto"};
+static constexpr std::string_view modeNames[] = {"auto", "data-parallel", "semi-auto",
+                                                 "manual"};
 
 std::string_view partita::name(ShardMode mode) {
   return modeNames[static_cast<int>(mode)];
@@ -224,8 +225,9 @@ Expected<Hints> Hints::parse(const JsonValue &json) {
         return tl::unexpected(text.error());
       auto mode = shardModeFromName(*text);
       if (!mode || *mode == ShardMode::Auto)
-        return value.error("expected \"data-parallel\" or \"semi-auto\", got \"" + *text +
-                           "\"");
+        return value.error("expected \"data-parallel\", \"semi-auto\" or \"manual\", got "
+                           "\"" +
+                           *text + "\"");
       hints.subgraphs.push_back({glob, *mode});
     }
   }

@@ -1,6 +1,7 @@
 //===- ProgramFormer.cpp - From a scheduled program to tasks --------------===//
 #include "passes/Codegen/Common/ProgramFormer.h"
 
+#include "dialects/Comm/Comm.h"
 #include "passes/Codegen/Common/TaskFormer.h"
 
 using namespace mlir;
@@ -247,6 +248,11 @@ LogicalResult codegen::formPrograms(ModuleOp module, const TargetModel &target,
       ranks += static_cast<int64_t>(op.getRanks().size());
     team.threads = target.threadsPerRank(ranks);
   }
+  // For gates alone.
+  module.walk([](comm::ClaimOp claim) {
+    claim.getResult().replaceAllUsesWith(claim.getInput());
+    claim.erase();
+  });
   size_t number = 0;
   for (auto op : module.getOps<ProgramOp>()) {
     Program &program = programs.emplace_back();

@@ -389,3 +389,24 @@ module attributes {dist.mesh = #mesh} {
     return
   }
 }
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @claim(%x: tensor<8xf32>) {
+    // expected-error@+1 {{expected a result of local shape [4] for layout [{8: tp}], got 'tensor<8xf32>'}}
+    %0 = comm.claim %x from <#mesh, [{8}]> to <#mesh, [{8: tp}]> : tensor<8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+#other = #dist.mesh<tp=4>
+func.func @claim(%x: tensor<8xf32>) {
+  // expected-error@+1 {{leads from mesh "tp=2" to mesh "tp=4"}}
+  %0 = comm.claim %x from <#mesh, [{8}]> to <#other, [{8}]> : tensor<8xf32>
+  return
+}

@@ -16,6 +16,13 @@ module attributes {dist.mesh = #mesh} {
     return %4 : tensor<8x6xf32>
   }
 
+  // CHECK-LABEL: func.func @claim
+  func.func @claim(%x: tensor<8x6xf32>) -> tensor<8x6xf32> {
+    // CHECK: comm.claim %{{.*}} from <#mesh, [{8}, {6}]> to <#mesh, [{8}, {6}] partial sum {tp}> : tensor<8x6xf32>
+    %0 = comm.claim %x from <#mesh, [{8}, {6}]> to <#mesh, [{8}, {6}] partial sum {tp}> : tensor<8x6xf32>
+    return %0 : tensor<8x6xf32>
+  }
+
   // CHECK-LABEL: func.func @indices
   func.func @indices(%i: tensor<5xi64>) -> tensor<5xi64> {
     // CHECK: comm.local_index %{{.*}} in <#mesh, [{50257/50260: tp}]> : (tensor<5xi64>) -> tensor<5xi64>

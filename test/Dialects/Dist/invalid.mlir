@@ -163,3 +163,88 @@ func.func @recompute(%x: tensor<4xf32>) {
   %0 = graph.relu %x {dist.recompute = #dist.recompute<before last>} : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+#other = #dist.mesh<dp=3>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{leads from mesh "dp=2" to mesh "dp=3"}}
+  %0 = dist.manual %x from <#mesh, [{4}]> to <#other, [{4}]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{leads from a tensor of shape [4] to one of shape [8]}}
+  %0 = dist.manual %x from <#mesh, [{4}]> to <#mesh, [{8: dp}]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{expected an operand of local shape [2] for layout [{4: dp}], got 'tensor<4xf32>'}}
+  %0 = dist.manual %x from <#mesh, [{4: dp}]> to <#mesh, [{4}]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{expected a result of local shape [4] for layout [{4}], got 'tensor<8xf32>'}}
+  %0 = dist.manual %x from <#mesh, [{4}] partial sum {dp}> to <#mesh, [{4}]> : tensor<4xf32> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{expected dims that are divided evenly, got dim 0 of [{7/8: dp}]}}
+  %0 = dist.manual %x from <#mesh, [{7/8: dp}]> to <#mesh, [{7}]> : tensor<4xf32> -> tensor<7xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{changes the element type}}
+  %0 = dist.manual %x from <#mesh, [{4}] partial sum {dp}> to <#mesh, [{4}]> : tensor<4xf32> -> tensor<4xf64>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{both enters and leaves}}
+  %0 = dist.manual enter leave %x from <#mesh, [{4}]> to <#mesh, [{4}]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{expected the tensor outside to be whole, got [{8: dp}]}}
+  %0 = dist.manual enter %x from <#mesh, [{8: dp}]> to <#mesh, [{8}]> : tensor<4xf32> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+// expected-note@+1 {{the program's mesh "tp=2" is given here}}
+module attributes {dist.mesh = #dist.mesh<tp=2>} {
+  func.func @manual(%x: tensor<4xf32>) {
+    // expected-error@+1 {{is for mesh "dp=2", the program is for "tp=2"}}
+    %0 = dist.manual %x from <#mesh, [{4}] partial sum {dp}> to <#mesh, [{4}]> : tensor<4xf32> -> tensor<4xf32>
+    return
+  }
+}

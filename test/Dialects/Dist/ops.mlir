@@ -34,6 +34,16 @@ module attributes {dist.mesh = #mesh} {
     %0 = dist.window %x to <#dist.layout<#mesh, [{1}, {4}, {8: dp}, {8}]>, dim 2 stride 1 kernel_extent 3 low 1, fill max> : tensor<1x4x8x8xf32>
     return %0 : tensor<1x4x8x8xf32>
   }
+  // CHECK-LABEL: @manual
+  func.func @manual(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
+    // CHECK: dist.manual enter %{{.*}} from <#mesh, [{4}, {6}]> to <#mesh, [{4: dp}, {6}]> : tensor<4x6xf32> -> tensor<2x6xf32>
+    %0 = dist.manual enter %x from <#mesh, [{4}, {6}]> to <#mesh, [{4: dp}, {6}]> : tensor<4x6xf32> -> tensor<2x6xf32>
+    // CHECK: dist.manual %{{.*}} from <#mesh, [{2}, {6}] partial max {dp}> to <#mesh, [{2}, {6}]> : tensor<2x6xf32> -> tensor<2x6xf32>
+    %1 = dist.manual %0 from <#mesh, [{2}, {6}] partial max {dp}> to <#mesh, [{2}, {6}]> : tensor<2x6xf32> -> tensor<2x6xf32>
+    // CHECK: dist.manual leave %{{.*}} from <#mesh, [{4: dp}, {6}]> to <#mesh, [{4}, {6}]> : tensor<2x6xf32> -> tensor<4x6xf32>
+    %2 = dist.manual leave %1 from <#mesh, [{4: dp}, {6}]> to <#mesh, [{4}, {6}]> : tensor<2x6xf32> -> tensor<4x6xf32>
+    return %2 : tensor<4x6xf32>
+  }
   // CHECK-LABEL: @local
   func.func @local(%x: tensor<2x9xf32>, %w: tensor<9x12xf32>) -> tensor<2x12xf32> {
     // CHECK: dist.rule = #rule, dist.strategy = #dist.strategy<#mesh, {m: dp}>

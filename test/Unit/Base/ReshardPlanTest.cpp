@@ -258,6 +258,9 @@ TEST_CASE("reshard: empty, scalar and equal tensors") {
         std::pair("[{1}] partial max {b}", "[{1}]"),
         std::pair("[]", "[] partial sum {b}"),
         std::pair("[{0: a}, {6}]", "[{0}, {6: b}]"),
+        std::pair("[{0}, {6}] partial sum {a}, max {b}", "[{0: a}, {6}]"),
+        std::pair("[{0}, {6: a}]", "[{0}, {6}] partial sum {a}, prod {b}"),
+        std::pair("[{0: b}] partial min {a}", "[{0}] partial min {a}"),
         std::pair("[{6: a}, {0/6: b}]", "[{6}, {0}]"),
         std::pair("[{1/6: a, b}]", "[{1/6: b}]")}) {
     INFO(source << " -> " << target);
@@ -323,8 +326,14 @@ TEST_CASE("reductions of every element type") {
 
 TEST_CASE("a tensor without elements moves nothing") {
   Mesh mesh = *Mesh::parse("tp=2");
-  for (const char *target : {"[{4}, {0}]", "[{4}, {0: tp}]"}) {
-    Layout from = *Layout::parse("[{4: tp}, {0}]", mesh);
+  for (auto [source, target] :
+       {std::pair("[{4: tp}, {0}]", "[{4}, {0}]"),
+        std::pair("[{4: tp}, {0}]", "[{4}, {0: tp}]"),
+        std::pair("[{4}, {0}] partial sum {tp}", "[{4}, {0}]"),
+        std::pair("[{4}, {0}] partial max {tp}", "[{4: tp}, {0}]"),
+        std::pair("[{4}, {0: tp}]", "[{4}, {0}] partial sum {tp}")}) {
+    INFO(source << " -> " << target);
+    Layout from = *Layout::parse(source, mesh);
     Layout to = *Layout::parse(target, mesh);
     auto plan = planReshard(mesh, from, to);
     REQUIRE(plan);

@@ -17,7 +17,8 @@ namespace partita {
 
 class FlowGraph;
 
-enum class ShardMode : uint8_t { Auto, DataParallel, SemiAuto };
+/// Manual: of a graph that is written per rank, nothing is split but by its words.
+enum class ShardMode : uint8_t { Auto, DataParallel, SemiAuto, Manual };
 std::string_view name(ShardMode mode);
 std::optional<ShardMode> shardModeFromName(std::string_view name);
 

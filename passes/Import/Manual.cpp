@@ -1,0 +1,474 @@
+//===- Manual.cpp - Import of graphs that are written per rank ------------===//
+//
+// Each node is one dist.manual: in which layout what ranks have is a tensor, and in which
+// layout they have it then (docs/manual.md).
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Import/Importer.h"
+
+#include "dialects/Dist/Dist.h"
+
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+//===-- Groups ------------------------------------------------------------===//
+
+static std::string textOf(ArrayRef<int64_t> ranks) {
+  return "[" +
+         llvm::join(llvm::map_range(ranks, [](int64_t r) { return std::to_string(r); }),
+                    ", ") +
+         "]";
+}
+
+/// The part of the mesh whose coordinates are `stride` ranks apart, `size` of them; none
+/// if no axis has it.
+static std::optional<AxisRef> partAt(const Mesh &mesh, int64_t stride, int64_t size) {
+  int64_t below = 1; // ranks from one coordinate of the axis to the next
+  for (auto a = static_cast<int32_t>(mesh.axes().size()) - 1; a >= 0; --a) {
+    const int64_t extent = mesh.axes()[static_cast<size_t>(a)].size;
+    if (stride % below == 0 && extent % (stride / below * size) == 0)
+      return AxisRef{a, extent / (stride / below * size), size};
+    below *= extent;
+  }
+  return std::nullopt;
+}
+
+/// The axes along which the members of this group lie, if there are such: prime parts of
+/// its size from the minor side on, each in steps of equal length.
+static AxisList axesAlong(const Mesh &mesh, ArrayRef<int64_t> group) {
+  AxisList axes;
+  auto left = static_cast<int64_t>(group.size());
+  for (int64_t done = 1; left > 1;) {
+    int64_t prime = 2;
+    while (left % prime)
+      ++prime;
+    const int64_t stride = group[static_cast<size_t>(done)] - group[0];
+    auto part = stride > 0 ? partAt(mesh, stride, prime) : std::nullopt;
+    // A prime that fits another axis comes first there.
+    for (int64_t other = prime + 1; !part && stride > 0 && other <= left; ++other)
+      if (left % other == 0)
+        if (auto found = partAt(mesh, stride, other); found)
+          part = found, prime = other;
+    if (!part)
+      return {};
+    axes.insert(axes.begin(), *part);
+    done *= prime, left /= prime;
+  }
+  return canonical(axes);
+}
+
+static Expected<std::vector<int64_t>> readRanks(const Mesh &mesh, StringRef text) {
+  std::vector<int64_t> ranks;
+  SmallVector<StringRef> parts;
+  text.split(parts, ',');
+  for (StringRef part : parts) {
+    int64_t rank = -1;
+    if (part.trim().getAsInteger(10, rank) || rank < 0 || rank >= mesh.numRanks())
+      return makeError("group \"" + text.str() + "\" has \"" + part.trim().str() +
+                       "\", which is no rank of the mesh \"" + mesh.str() + "\" of " +
+                       std::to_string(mesh.numRanks()));
+    if (llvm::is_contained(ranks, rank))
+      return makeError("group \"" + text.str() + "\" has rank " + std::to_string(rank) +
+                       " twice");
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+/// Lists of ranks as axes: every rank is in one group, and all groups lie along the same.
+static Expected<AxisList> axesOf(const Mesh &mesh,
+                                 const std::vector<std::string> &texts) {
+  std::vector<std::vector<int64_t>> groups;
+  std::vector<int64_t> groupOf(static_cast<size_t>(mesh.numRanks()), -1);
+  for (const std::string &text : texts) {
+    auto ranks = readRanks(mesh, text);
+    if (!ranks)
+      return tl::unexpected(ranks.error());
+    for (int64_t rank : *ranks)
+      if (int64_t other = std::exchange(groupOf[static_cast<size_t>(rank)],
+                                        static_cast<int64_t>(groups.size()));
+          other >= 0)
+        return makeError("rank " + std::to_string(rank) + " is in groups " +
+                         textOf(groups[static_cast<size_t>(other)]) + " and " +
+                         textOf(*ranks));
+    groups.push_back(std::move(*ranks));
+  }
+  if (auto alone = llvm::find(groupOf, -1); alone != groupOf.end())
+    return makeError("rank " + std::to_string(alone - groupOf.begin()) +
+                     " is in no group; \"groups\" lists all groups");
+  AxisList axes = axesAlong(mesh, groups.front());
+  for (const std::vector<int64_t> &group : groups) {
+    std::vector<int64_t> along = mesh.group(group.front(), axes);
+    if (along == group)
+      continue;
+    return makeError(
+        "the group of ranks " + textOf(group) + " lies along no axes of the mesh \"" +
+        mesh.str() + "\"" +
+        (axes.empty() ? ""
+                      : "; along " + mesh.str(axes) + " it would be " + textOf(along)));
+  }
+  return axes;
+}
+
+/// Who asks for no ranks is told how to.
+static Error withMesh(const Mesh &mesh, Error error) {
+  if (mesh.axes().empty())
+    error.message += "; --mesh gives the ranks for which the graph is written";
+  return error;
+}
+
+/// The axes of a node's group, major first; all of the mesh if it names none.
+static Expected<AxisList> groupOf(Importer &importer, const Node &node) {
+  const Mesh &mesh = *importer.mesh;
+  const auto *ranks = node.attribute<std::vector<std::string>>("groups");
+  std::string text = stringAttr(node, "group", "");
+  if (ranks && !text.empty())
+    return makeError("\"group\" and \"groups\" are two words for one thing");
+  if (ranks)
+    return axesOf(mesh, *ranks);
+  if (text.empty())
+    return canonical(mesh.all());
+  AxisList axes;
+  SmallVector<StringRef> parts;
+  StringRef(text).split(parts, ',');
+  for (StringRef part : parts) {
+    auto axis = mesh.parseAxis(std::string_view(part));
+    if (!axis)
+      return tl::unexpected(withMesh(mesh, axis.error()));
+    if (overlap(axes, {*axis}))
+      return makeError("group \"" + text + "\" names " + part.trim().str() +
+                       " twice, in whole or in part");
+    axes.push_back(*axis);
+  }
+  return canonical(axes);
+}
+
+//===-- Nodes -------------------------------------------------------------===//
+
+namespace {
+/// What a node reads, and the layouts that it leads from and to.
+struct Exchange {
+  Value x;
+  Shape shape;
+  AxisList group;
+  int64_t members = 1;
+  Layout from, to;
+
+  /// An axis of x by number, from the end if it is negative.
+  Expected<size_t> axis(const Node &node, const char *name, int64_t fallback) const {
+    int64_t axis = intAttr(node, name, fallback),
+            rank = static_cast<int64_t>(shape.size());
+    if (axis >= -rank && axis < rank)
+      return static_cast<size_t>(axis < 0 ? axis + rank : axis);
+    return makeError(std::string(name) + " " + std::to_string(axis) +
+                     " is no dim of a tensor of rank " + std::to_string(rank));
+  }
+  Expected<void> divides(size_t d) const {
+    if (shape[d] % members == 0)
+      return {};
+    return makeError("dim " + std::to_string(d) + " of size " + std::to_string(shape[d]) +
+                     " is not divided by the " + std::to_string(members) +
+                     " ranks of its group");
+  }
+};
+} // namespace
+
+static Expected<Exchange> begin(Importer &importer, const Node &node,
+                                std::optional<size_t> input = {}) {
+  if (!input && node.inputs.size() != 1)
+    return makeError("expected one input, got " + std::to_string(node.inputs.size()));
+  if (!node.hasInput(input.value_or(0)))
+    return makeError("input " + std::to_string(input.value_or(0)) + " is absent");
+  Exchange exchange;
+  exchange.x = importer.input(node, input.value_or(0));
+  exchange.shape = shapeOf(exchange.x);
+  auto group = groupOf(importer, node);
+  if (!group)
+    return tl::unexpected(group.error());
+  exchange.group = std::move(*group);
+  exchange.members = product(exchange.group);
+  exchange.from = exchange.to = Layout::replicated(exchange.shape);
+  return exchange;
+}
+
+static Expected<Values> finish(Importer &importer, const Exchange &exchange,
+                               bool enters = false, bool leaves = false) {
+  OpBuilder &builder = importer.builder;
+  MLIRContext *context = builder.getContext();
+  auto mesh = dist::MeshAttr::get(context, *importer.mesh);
+  auto layoutOf = [&](const Layout &layout) {
+    return dist::LayoutAttr::get(context, mesh, layout);
+  };
+  for (const Layout *layout : {&exchange.from, &exchange.to})
+    if (auto ok = layout->verify(*importer.mesh); !ok)
+      return tl::unexpected(ok.error());
+  auto type = RankedTensorType::get(exchange.to.localShape(),
+                                    getElementTypeOrSelf(exchange.x.getType()));
+  if (auto ok = checkSize(type); !ok)
+    return tl::unexpected(ok.error());
+  return Values{dist::ManualOp::create(builder, importer.location, type, exchange.x,
+                                       layoutOf(exchange.from), layoutOf(exchange.to),
+                                       enters, leaves)
+                    .getResult()};
+}
+
+static AxisList sorted(AxisList axes) {
+  llvm::sort(axes);
+  return canonical(axes);
+}
+
+/// Says of `from` that it is to be reduced.
+static Expected<void> reduceFrom(Exchange &exchange, const Node &node) {
+  std::string word = stringAttr(node, "op", "sum");
+  auto kind = reduceKindFromName(word);
+  if (!kind)
+    return makeError("op \"" + word + "\" is none of sum, max, min and prod");
+  if (getElementTypeOrSelf(exchange.x.getType()).isInteger(1))
+    return makeError("booleans have no " + word + "; cast them to numbers");
+  if (!exchange.group.empty())
+    exchange.from.partial = {{*kind, sorted(exchange.group)}};
+  return {};
+}
+
+static Expected<Values> importAllReduce(Importer &importer, const Node &node) {
+  auto exchange = begin(importer, node);
+  if (!exchange)
+    return tl::unexpected(exchange.error());
+  if (auto ok = reduceFrom(*exchange, node); !ok)
+    return tl::unexpected(ok.error());
+  return finish(importer, *exchange);
+}
+
+static Expected<Values> gather(Importer &importer, const Node &node, Exchange &exchange) {
+  auto axis = exchange.axis(node, "axis", 0);
+  if (!axis)
+    return tl::unexpected(axis.error());
+  Shape all = exchange.shape;
+  all[*axis] *= exchange.members;
+  exchange.from = exchange.to = Layout::replicated(all);
+  exchange.from.dims[*axis].factors[0].axes = exchange.group;
+  return finish(importer, exchange);
+}
+
+static Expected<Values> importAllGather(Importer &importer, const Node &node) {
+  return begin(importer, node).and_then([&](Exchange exchange) {
+    return gather(importer, node, exchange);
+  });
+}
+
+static Expected<Values> importReduceScatter(Importer &importer, const Node &node) {
+  auto exchange = begin(importer, node);
+  auto axis =
+      exchange ? exchange->axis(node, "axis", 0) : tl::unexpected(exchange.error());
+  if (!axis)
+    return tl::unexpected(axis.error());
+  if (auto ok = reduceFrom(*exchange, node); !ok)
+    return tl::unexpected(ok.error());
+  if (auto ok = exchange->divides(*axis); !ok)
+    return tl::unexpected(ok.error());
+  exchange->to.dims[*axis].factors[0].axes = exchange->group;
+  return finish(importer, *exchange);
+}
+
+/// Block i along `split` goes to member i, which joins what it gets along `concat`.
+static Expected<Values> allToAll(Importer &importer, Exchange &exchange, size_t split,
+                                 size_t concat) {
+  if (auto ok = exchange.divides(split); !ok)
+    return tl::unexpected(ok.error());
+  const int64_t n = exchange.members;
+  Shape all = exchange.shape;
+  all[concat] *= n;
+  exchange.from = exchange.to = Layout::replicated(all);
+  if (split != concat) {
+    exchange.from.dims[concat].factors[0].axes = exchange.group;
+    exchange.to.dims[split].factors[0].axes = exchange.group;
+    return finish(importer, exchange);
+  }
+  // By source, by destination, the rest.
+  const int64_t rest = exchange.shape[split] / n;
+  exchange.from.dims[split].factors = {
+      {n, n, exchange.group}, {n, n, {}}, {rest, rest, {}}};
+  exchange.to.dims[split].factors = {
+      {n, n, {}}, {n, n, exchange.group}, {rest, rest, {}}};
+  return finish(importer, exchange);
+}
+
+static Expected<Values> importAllToAll(Importer &importer, const Node &node) {
+  auto exchange = begin(importer, node);
+  auto split =
+      exchange ? exchange->axis(node, "split_dim", 0) : tl::unexpected(exchange.error());
+  auto concat = split ? exchange->axis(node, "concat_dim", 0) : split;
+  if (!concat)
+    return tl::unexpected(concat.error());
+  if (int64_t count = intAttr(node, "split_count", exchange->members);
+      count != exchange->members)
+    return makeError("split_count " + std::to_string(count) + " is not the size of its " +
+                     "group, " + std::to_string(exchange->members));
+  return allToAll(importer, *exchange, *split, *concat);
+}
+
+/// The member of its group that has what all get: of the rank that the node names, or of
+/// those that it lists for every rank.
+static Expected<int64_t> rootOf(Importer &importer, const Node &node,
+                                const Exchange &exchange) {
+  const Mesh &mesh = *importer.mesh;
+  std::vector<int64_t> roots = intsAttr(node, "root_ranks", {});
+  const bool isListed = !roots.empty();
+  if (isListed == (node.attribute<int64_t>("root_rank") != nullptr))
+    return makeError("expected one of root_rank and root_ranks, which lists a root for "
+                     "every rank");
+  if (!isListed)
+    roots = {intAttr(node, "root_rank", 0)};
+  if (isListed && static_cast<int64_t>(roots.size()) != mesh.numRanks())
+    return makeError("root_ranks lists " + std::to_string(roots.size()) +
+                     " roots for a mesh of " + std::to_string(mesh.numRanks()) +
+                     " ranks");
+  for (auto [rank, root] : llvm::enumerate(roots)) {
+    if (root < 0 || root >= mesh.numRanks())
+      return makeError("root " + std::to_string(root) + " is no rank of the mesh \"" +
+                       mesh.str() + "\" of " + std::to_string(mesh.numRanks()));
+    auto own = static_cast<int64_t>(rank);
+    if (isListed && !llvm::is_contained(mesh.group(own, exchange.group), root))
+      return makeError("the root " + std::to_string(root) + " of rank " +
+                       std::to_string(rank) + " is not in the rank's group " +
+                       textOf(mesh.group(own, exchange.group)));
+    if (mesh.coordinate(root, exchange.group) !=
+        mesh.coordinate(roots[0], exchange.group))
+      return makeError("the roots " + std::to_string(roots[0]) + " and " +
+                       std::to_string(root) +
+                       " have other places in their groups: one program serves all");
+  }
+  return mesh.coordinate(roots[0], exchange.group);
+}
+
+/// The root's block is all, those of others have no elements. Whoever has none reads.
+static Expected<Value> broadcast(Importer &importer, const Node &node, size_t input) {
+  auto exchange = begin(importer, node, input);
+  if (!exchange)
+    return tl::unexpected(exchange.error());
+  auto root = rootOf(importer, node, *exchange);
+  if (!root)
+    return tl::unexpected(root.error());
+  const Shape shape = exchange->shape;
+  if (shape.empty()) {
+    auto row = importer.reshape(exchange->x, {1});
+    if (!row)
+      return row;
+    exchange->x = *row;
+    exchange->from = exchange->to = Layout::replicated({1});
+  }
+  if (exchange->members > 1 && elementCount(shape) != 0) {
+    DimFactor &rows = exchange->from.dims[0].factors[0];
+    rows.axes = exchange->group;
+    rows.blocks.assign(static_cast<size_t>(exchange->members), 0);
+    rows.blocks[static_cast<size_t>(*root)] = rows.size;
+    rows.padded = rows.size * exchange->members;
+  } else if (exchange->members > 1) {
+    exchange->from.partial = {{ReduceKind::Sum, sorted(exchange->group)}};
+  }
+  auto made = finish(importer, *exchange);
+  if (!made)
+    return tl::unexpected(made.error());
+  return shape.empty() ? importer.reshape(made->front(), {}) : made->front();
+}
+
+static Expected<Values> importBroadcast(Importer &importer, const Node &node) {
+  Values results;
+  for (size_t i = 0; i < std::max<size_t>(node.inputs.size(), 1); ++i) {
+    auto made = broadcast(importer, node, i);
+    if (!made)
+      return tl::unexpected(made.error());
+    results.push_back(*made);
+  }
+  return results;
+}
+
+/// The layout that the node names.
+static Expected<Layout> layoutOf(Importer &importer, const Node &node) {
+  auto layout = Layout::parse(stringAttr(node, "layout", ""), *importer.mesh);
+  if (!layout)
+    return tl::unexpected(withMesh(*importer.mesh, layout.error()));
+  for (auto [d, dim] : llvm::enumerate(layout->dims))
+    for (const DimFactor &factor : dim.factors)
+      if (factor.padded != factor.size || !factor.blocks.empty())
+        return makeError("dim " + std::to_string(d) + " of layout " +
+                         layout->str(*importer.mesh) + " is not divided evenly");
+  return layout;
+}
+
+static Error misfit(const Shape &shape, const Layout &layout, const Mesh &mesh,
+                    const Shape &wanted) {
+  return {.message = "its operand of shape " + textOf(shape) + " does not fit layout " +
+                     layout.str(mesh) + ", of which it would have shape " +
+                     textOf(wanted)};
+}
+
+static Expected<Values> importToLocal(Importer &importer, const Node &node) {
+  auto exchange = begin(importer, node);
+  auto layout = exchange ? layoutOf(importer, node) : tl::unexpected(exchange.error());
+  if (!layout)
+    return tl::unexpected(layout.error());
+  if (layout->globalShape() != exchange->shape)
+    return tl::unexpected(
+        misfit(exchange->shape, *layout, *importer.mesh, layout->globalShape()));
+  exchange->to = std::move(*layout);
+  return finish(importer, *exchange, /*enters=*/true);
+}
+
+static Expected<Values> importToGlobal(Importer &importer, const Node &node) {
+  auto exchange = begin(importer, node);
+  auto layout = exchange ? layoutOf(importer, node) : tl::unexpected(exchange.error());
+  if (!layout)
+    return tl::unexpected(layout.error());
+  if (layout->localShape() != exchange->shape)
+    return tl::unexpected(
+        misfit(exchange->shape, *layout, *importer.mesh, layout->localShape()));
+  exchange->to = Layout::replicated(layout->globalShape());
+  exchange->from = std::move(*layout);
+  return finish(importer, *exchange, /*enters=*/false, /*leaves=*/true);
+}
+
+//===-- ONNX Runtime's ----------------------------------------------------===//
+
+/// All ranks, as many as the node says.
+static Expected<Exchange> beginAll(Importer &importer, const Node &node) {
+  auto exchange = begin(importer, node);
+  if (!exchange)
+    return exchange;
+  int64_t size = intAttr(node, "group_size", exchange->members);
+  if (size != exchange->members)
+    return makeError("group_size " + std::to_string(size) +
+                     " is not the number of ranks, " + std::to_string(exchange->members) +
+                     ": the group is all ranks");
+  return exchange;
+}
+
+static Expected<Values> importOrtAllGather(Importer &importer, const Node &node) {
+  return beginAll(importer, node).and_then([&](Exchange exchange) {
+    return gather(importer, node, exchange);
+  });
+}
+
+static Expected<Values> importOrtAllToAll(Importer &importer, const Node &node) {
+  auto exchange = beginAll(importer, node);
+  auto dim =
+      exchange ? exchange->axis(node, "axis", 0) : tl::unexpected(exchange.error());
+  return dim.and_then([&](size_t d) { return allToAll(importer, *exchange, d, d); });
+}
+
+void import::addManual(HandlerTable &table) {
+  table["partita.AllReduce"] = importAllReduce;
+  table["partita.AllGather"] = importAllGather;
+  table["partita.ReduceScatter"] = importReduceScatter;
+  table["partita.AlltoAll"] = importAllToAll;
+  table["partita.Broadcast"] = importBroadcast;
+  table["partita.ToLocal"] = importToLocal;
+  table["partita.ToGlobal"] = importToGlobal;
+  table["com.microsoft.AllReduce"] = importAllReduce;
+  table["com.microsoft.AllGather"] = importOrtAllGather;
+  table["com.microsoft.AllToAll"] = importOrtAllToAll;
+}
