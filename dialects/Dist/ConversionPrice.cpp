@@ -78,8 +78,8 @@ private:
     places[op.getResult()] = std::move(place);
   }
 
-  /// What enters is a conversion like others, and of a source that is cut each rank reads
-  /// its slices. What is inside is a tensor of its own.
+  /// A value that enters is converted like others, and of a source that is cut each rank
+  /// reads its slices. What is inside is a tensor of its own.
   void exchange(ManualOp op) {
     Layout to = op.getTo().getLayout().canonicalized();
     if (auto found = places.find(op.getInput()); op.getEnter() && found != places.end()) {

@@ -281,7 +281,8 @@ private:
     return success();
   }
 
-  /// What the arguments of a callee may differ over, and what is carried around to them.
+  /// Axes that the arguments of a callee may differ over, and what is carried around to
+  /// them.
   FailureOr<std::vector<Differing>> argumentsOf(CallingOpInterface op,
                                                 FunctionOpInterface callee,
                                                 ArrayRef<Differing> results) {
@@ -301,7 +302,7 @@ private:
     return arguments;
   }
 
-  /// What is carried differs at the end of a trip as at its begin, so trips are followed
+  /// Carried values differ at the end of a trip as at its begin, so trips are followed
   /// until nothing is added.
   LogicalResult followCall(CallingOpInterface op) {
     std::vector<Differing> results(op->getNumResults());
@@ -329,7 +330,7 @@ private:
     return success();
   }
 
-  /// What goes in is as what is carried around, what comes out as what any callee gives.
+  /// Operands are as the values that are carried around, results as those of any callee.
   LogicalResult spreadCall(CallingOpInterface op, ArrayRef<Differing> results) {
     for (Operation *callee : op.getCallees()) {
       auto function = cast<FunctionOpInterface>(callee);

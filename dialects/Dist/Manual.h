@@ -12,7 +12,7 @@ namespace partita::dist {
 /// is written per rank. Functions that ops of a function run are not looked into.
 ManualOp findManual(mlir::Operation *op);
 
-/// Of an op that enters or leaves: the layout of the tensor outside, which its strategy
+/// Layout of the tensor outside of an op that enters or leaves, which its strategy
 /// splits as that of any op.
 Layout outerLayout(ManualOp op);
 

@@ -283,8 +283,8 @@ int64_t SortOp::getKernelSteps() {
                               : selectionSteps(entries, count));
 }
 
-/// Of each pair of a candidate and a kept one: what overlaps is data, and so is how many
-/// of the boxes are candidates, which here are all.
+/// Pairs of a candidate and a kept one are compared: what overlaps is data, and so is how
+/// many of the boxes are candidates, which here are all.
 int64_t SuppressOp::getKernelSteps() {
   const Shape shape = shapeOf(getScores());
   const auto boxes = static_cast<double>(shape[2]);

@@ -85,8 +85,8 @@ private:
 // Calls
 //===----------------------------------------------------------------------===//
 
-/// Whether calls that give such numbers have them in f32 before they are rounded and
-/// stored, so that functions of them can join.
+/// Tells whether calls that give such numbers have them in f32 before they are rounded
+/// and stored, so that functions of them can join.
 static bool sumsInF32(DType type) {
   return type == DType::F32 || type == DType::BF16 || type == DType::F16;
 }

@@ -41,7 +41,7 @@ public:
   std::string nodeName; ///< of the node being imported
   /// Of a model that trains, else null.
   const TrainingImport *training = nullptr;
-  /// Of nodes that are written per rank.
+  /// Mesh of nodes that are written per rank.
   const Mesh *mesh = nullptr;
   /// The number of steps done, an argument; null where nothing trains.
   mlir::Value step;

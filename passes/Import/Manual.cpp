@@ -114,7 +114,7 @@ static Expected<AxisList> axesOf(const Mesh &mesh,
   return axes;
 }
 
-/// Who asks for no ranks is told how to.
+/// Adds how to ask for ranks where nobody has.
 static Error withMesh(const Mesh &mesh, Error error) {
   if (mesh.axes().empty())
     error.message += "; --mesh gives the ranks for which the graph is written";
@@ -150,7 +150,7 @@ static Expected<AxisList> groupOf(Importer &importer, const Node &node) {
 //===-- Nodes -------------------------------------------------------------===//
 
 namespace {
-/// What a node reads, and the layouts that it leads from and to.
+/// Operand of a node, and the layouts that it leads from and to.
 struct Exchange {
   Value x;
   Shape shape;
@@ -288,7 +288,7 @@ static Expected<Values> allToAll(Importer &importer, Exchange &exchange, size_t 
     exchange.to.dims[split].factors[0].axes = exchange.group;
     return finish(importer, exchange);
   }
-  // By source, by destination, the rest.
+  // Parts by source, by destination, the rest.
   const int64_t rest = exchange.shape[split] / n;
   exchange.from.dims[split].factors = {
       {n, n, exchange.group}, {n, n, {}}, {rest, rest, {}}};

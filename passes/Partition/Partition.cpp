@@ -196,7 +196,8 @@ private:
     return slot;
   }
 
-  /// What a rank has is called whole around the op, as all of a program written per rank.
+  /// The rank's value is called whole around the op, as all of a program written per
+  /// rank.
   LogicalResult lowerManual(OpBuilder &builder, dist::ManualOp op) {
     Layout to =
         op.getLeave() ? dist::outerLayout(op) : op.getTo().getLayout().canonicalized();

@@ -166,7 +166,7 @@ Expected<PlanStage> Compiler::stageOf(Unconverted decided) {
   FlowGraph &graph = decided.flow->graph;
   graph.finalize();
   std::vector<std::string> notes;
-  // Of a graph that is written per rank nobody knows what ranks do alike.
+  // Nobody knows what ranks do alike in a graph that is written per rank.
   if (dist::findManual(*decided.module))
     stage.name = "Manual";
   else

@@ -27,7 +27,7 @@ void partita::roundDigits(HostTensor &tensor, Compute type) {
   }
 }
 
-/// Of integers: where the roundings of the type leave an element, it must be right.
+/// Judges integers: an element that the roundings of the type leave must be right.
 static Expected<std::string> judgeIntegers(const HostTensor &actual,
                                            const HostTensor &exact,
                                            const HostTensor &rounded) {

@@ -174,8 +174,8 @@ private:
     return wanted.front();
   }
 
-  /// Whether the programs are judged by the roundings of their type. What a training step
-  /// makes of them has no bound.
+  /// Tells whether the programs are judged by the roundings of their type. What a
+  /// training step makes of them has no bound.
   bool isNarrow() const {
     return !job.request.train && !job.form.wide &&
            storedType(computeOf(job.request)) != DType::F32;
@@ -587,7 +587,7 @@ private:
     return outputs;
   }
 
-  /// By one rank of `plain`.
+  /// The same by one rank of `plain`.
   Expected<std::vector<Tensors>> plainTruth() const {
     auto wide = wideModel();
     if (!wide)
@@ -606,10 +606,10 @@ private:
   const VerifyOptions &options;
   Compiler compiler;
   Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
-  /// By step: inputs that are no states of the step before, all inputs, and what the
-  /// model gives.
+  /// Lists by step: inputs that are no states of the step before, all inputs, and what
+  /// the model gives.
   std::vector<Tensors> fresh, asked, wanted;
-  /// By step the outputs in f64, and those with every value rounded, once they are asked
+  /// Outputs by step in f64, and those with every value rounded, once they are asked
   /// for.
   std::vector<Tensors> truth, rounded;
   bool isSampled = false;        ///< one rank of `plain` stands for the model

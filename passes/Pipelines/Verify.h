@@ -51,7 +51,7 @@ struct Verified {
   /// nothing: nothing is known of them.
   std::vector<size_t> unchecked;
 
-  /// Of a model that was sampled, the nodes that the evaluator has computed.
+  /// Nodes that the evaluator has computed of a model that was sampled.
   struct Sample {
     size_t nodes = 0, ofNodes = 0;
   };
@@ -66,9 +66,9 @@ struct Verified {
 /// with garbage in all padding, on the reference evaluator, and compares them with each
 /// other and with the expected outputs. An error names the output and element.
 ///
-/// Where that would take longer than `wholeWithin`, the model is compiled twice, as asked
-/// for and as one rank of the target `plain`, and the outputs of both are compared; the
-/// evaluator computes nodes that are drawn (VerifySampled.h).
+/// A model for which that would take longer than `wholeWithin` is compiled twice, as
+/// asked for and as one rank of the target `plain`, and the outputs of both are compared;
+/// the evaluator computes nodes that are drawn (VerifySampled.h).
 ///
 /// With several steps every one is compared; the lines are those of the last.
 ///

@@ -17,7 +17,7 @@ Distance partita::distance(const HostTensor &actual, const HostTensor &expected)
   auto x = reference::values<double>(actual), y = reference::values<double>(expected);
   Distance result;
   for (size_t i = 0; i < x.size(); ++i) {
-    // Where both are the same infinity, or no number, nothing differs.
+    // Nothing differs where both are the same infinity, or no number.
     double difference = x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))
                             ? 0
                             : std::abs(x[i] - y[i]);
@@ -54,7 +54,8 @@ double partita::unitRoundoff(DType type) {
   }
 }
 
-/// Who is nearer to the tensor in f64: an error unless the errors are those of roundings.
+/// Compares the errors against the tensor in f64: an error unless the errors are those of
+/// roundings.
 static Expected<std::string> judge(const HostTensor &actual, const HostTensor &expected,
                                    const HostTensor &truth) {
   if (truth.shape != expected.shape)

@@ -30,10 +30,11 @@ double unitRoundoff(DType type);
 
 struct Tolerance {
   double rtol = 1e-4, atol = 1e-5;
-  /// Whether an f32 tensor of which an element misses both is right all the same if its
-  /// root mean square and largest error against f64 are at most 3 times those of what it
-  /// is compared with: sums in another order round otherwise. The root mean square of the
-  /// other's error is at most 30 times its own: another model's outputs are no roundings.
+  /// Tells whether an f32 tensor of which an element misses both is right all the same if
+  /// its root mean square and largest error against f64 are at most 3 times those of what
+  /// it is compared with: sums in another order round otherwise. The root mean square of
+  /// the other's error is at most 30 times its own: another model's outputs are no
+  /// roundings.
   bool byErrors = true;
 };
 

@@ -26,7 +26,7 @@ public:
                           EvaluatorRates rates = {});
 
   double seconds() const { return total; }
-  /// Of one run of an op without the functions that it runs; 0 of one that is unknown.
+  /// Seconds of one run of an op without the functions that it runs; 0 of an unknown op.
   double of(mlir::Operation *op) const { return own.lookup(op); }
 
 private:

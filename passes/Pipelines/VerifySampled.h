@@ -1,6 +1,6 @@
 //===- VerifySampled.h - Checking what is too large to evaluate -*- C++ -*-===//
 //
-// Where the evaluator would take too long over a whole model, the model is compiled as
+// A model that the evaluator would take too long for is compiled as
 // one rank of the target `plain`, whose code is loops without an engine, and this program
 // stands for the model. The evaluator then checks the program itself, at nodes that are
 // drawn: the program gives what these nodes read and make beside its outputs, and the

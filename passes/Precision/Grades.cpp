@@ -57,7 +57,7 @@ static Kind kindOf(Operation *op) {
   return Kind::Other;
 }
 
-/// Whether a uniform constant is another number in the narrower type: the scale of
+/// Tells whether a uniform constant is another number in the narrower type: the scale of
 /// attention is no place to round. One that is out of range becomes the largest number.
 static bool losesDigits(mlir::Value value, DType narrow) {
   auto constant = value.getDefiningOp<graph::ConstantOp>();
@@ -169,8 +169,8 @@ void Grades::followOperands() {
   }
 }
 
-/// Whether one op alone reads a value, and computes in f32: the value is likely to be
-/// stored nowhere. A result of the function has its type, unless a state lies in it.
+/// Tells whether one op alone reads a value, and computes in f32: the value is likely to
+/// be stored nowhere. A result of the function has its type, unless a state lies in it.
 bool Grades::isReadWide(mlir::Value value) const {
   if (value.use_empty() || llvm::any_of(value.getUsers(), [&](Operation *user) {
         return user != *value.user_begin();
@@ -197,8 +197,8 @@ bool Grades::isReadWide(mlir::Value value) const {
   });
 }
 
-/// Whether the call of a product may apply the op to its sums, before it rounds them: a
-/// bias, a Relu.
+/// Tells whether the call of a product may apply the op to its sums, before it rounds
+/// them: a bias, a Relu.
 bool Grades::mayJoinProduct(Operation *op) const {
   bool any = false;
   for (mlir::Value operand : op->getOperands()) {
@@ -262,7 +262,8 @@ bool Grades::isReadNarrow(mlir::Value value) const {
                       [&](OpOperand &use) { return isNarrow(use.getOwner()); });
 }
 
-/// What is made of weights alone is as its readers are; where they differ it is f32.
+/// Values made of weights alone are as their readers are; where these differ they are
+/// f32.
 void Grades::chooseNeutral() {
   auto gradeIn = [&](mlir::Value value) {
     auto known = values.find(value);

@@ -1,6 +1,6 @@
 //===- Grades.h - Which ops compute in the narrower type --------*- C++ -*-===//
 //
-// Of the ops of a function on f32, by kind:
+// Ops of a function on f32, by kind:
 //
 //   product     contraction with a sum, convolution       narrow
 //   movement    reshape, gather, concat, max pool, …      as its operands are
@@ -40,10 +40,10 @@ public:
   Grades(mlir::func::FuncOp function, DType narrow,
          std::function<bool(mlir::Operation *)> keeps);
 
-  /// Whether the f32 operands and results of an op become narrow.
+  /// Tells whether the f32 operands and results of an op become narrow.
   bool isNarrow(mlir::Operation *op) const { return narrowOps.contains(op); }
-  /// Whether an f32 argument that readers may have in either type becomes narrow: a state
-  /// that is made of narrow values, or what a function is given to read.
+  /// Tells whether an f32 argument that readers may have in either type becomes narrow: a
+  /// state that is made of narrow values, or what a function is given to read.
   bool isNarrow(mlir::BlockArgument argument) const {
     return narrowArguments.contains(argument);
   }
@@ -58,8 +58,8 @@ private:
   void followOperands();
   bool followReaders();
   void chooseNeutral();
-  /// Whether a state's result is what its argument is said to be; those that are not
-  /// become f32.
+  /// Tells whether a state's result is what its argument is said to be; those that are
+  /// not become f32.
   bool settleStates();
   Value gradeOf(mlir::Operation *op) const;
   bool isReadWide(mlir::Value value) const;

@@ -26,7 +26,7 @@ static void setElement(Value value, Type element) {
 }
 
 namespace {
-/// By function, which arguments become narrow.
+/// Arguments that become narrow, by function.
 using Signatures = DenseMap<Operation *, SmallVector<bool>>;
 
 /// Rewrites one function by its grades.
@@ -60,7 +60,7 @@ private:
     narrowed.insert(value);
   }
 
-  /// Whether a value was f32 before the pass.
+  /// Tells whether a value was f32 before the pass.
   bool wasWide(Value value) const {
     return elementOf(value) == wide || narrowed.contains(value);
   }

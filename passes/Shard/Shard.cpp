@@ -288,7 +288,8 @@ private:
     return {};
   }
 
-  /// What enters or leaves lies outside as inside, unless that is asked for otherwise.
+  /// Values that enter or leave lie outside as inside, unless hints ask for another
+  /// layout.
   static void hintBorders(const dist::ProgramFlow &flow, Hints &hints) {
     for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
       auto op = dyn_cast_or_null<dist::ManualOp>(flow.operations[i]);

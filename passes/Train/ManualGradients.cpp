@@ -14,7 +14,7 @@ using namespace partita::graph;
 using namespace partita::train;
 
 namespace {
-/// One op, whose operand is taken as part of a tensor in layout `from`.
+/// An op, whose operand is taken as part of a tensor in layout `from`.
 class Adjoint {
 public:
   Adjoint(dist::ManualOp op, OpBuilder &builder)
@@ -55,7 +55,7 @@ private:
         dist::LayoutAttr::get(context, mesh, after), enters, leaves);
   }
 
-  /// Of a broadcast the root alone has given something: the rank whose block is not
+  /// The root alone has given something of a broadcast: the rank whose block is not
   /// empty.
   Value onRoot(Value cotangent) {
     const DimFactor &rows = from.dims[0].factors[0];
@@ -75,7 +75,7 @@ private:
     return exchange(value, parts, whole);
   }
 
-  /// Without a division by zero: of the ranks' factors those that are zero are counted.
+  /// Divides by no zero: of the ranks' factors those that are zero are counted.
   Value productOfOthers() {
     Value x = op.getInput(), isZero = f.equal(x, 0), one = f.like(x, 1);
     Value factor = f.select(isZero, one, x);

@@ -61,7 +61,7 @@ class Mesh:
         return place
 
     def groups(self, axes):
-        """By rank the members of its group, in their order."""
+        """Members of a group, by rank, in their order."""
         result = []
         for rank in range(self.ranks):
             same = [other for other in range(self.ranks)
@@ -70,7 +70,7 @@ class Mesh:
         return result
 
     def rest(self, rank, axes):
-        """What of the rank's coordinates the axes do not say."""
+        """Part of the rank's coordinates that the axes do not say."""
         rest = []
         for name, size in zip(self.names, self.sizes):
             mine = [axis for axis in axes if axis.partition(":")[0] == name]

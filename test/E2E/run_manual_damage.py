@@ -170,7 +170,7 @@ def attempt(partita, text, nodes, work):
 
 
 def judge(status, text, named, work):
-    """What is wrong with the answer to a damage; empty: nothing."""
+    """Fault of the answer to a damage; empty: none."""
     lines = [line for line in text.splitlines() if not line.endswith("…")]
     if status != 1 or (work / "bundle").exists():
         return f"status {status}"

@@ -126,7 +126,7 @@ def check(partita, mesh, chosen, work):
     model = Model(mesh)
     for case in chosen:
         model.add(*case)
-    # What every rank has goes in, and one tensor comes out.
+    # A tensor that every rank has goes in, and one tensor comes out.
     for axes in mesh.lists():
         for whole, joins in ((True, False), (False, True), (True, True)):
             if joins and axes != tuple(mesh.names):

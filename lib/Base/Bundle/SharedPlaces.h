@@ -6,7 +6,7 @@
 
 namespace partita {
 
-/// Whether segments touch each other's memory as they say. A buffer that segments or
+/// Checks that segments touch each other's memory as they say. A buffer that segments or
 /// transfers name is *in use* from the first entry of a schedule that touches it to the
 /// last: an input from the begin of a request, an output or state to its end. Meanwhile
 /// no other such buffer lies in its place, in any slot, and a task of another entry

@@ -357,7 +357,7 @@ static ReshardPlan planBest(const Mesh &mesh, const Layout &source, const Layout
   return best;
 }
 
-/// Of a tensor without elements nothing moves, but each kind of partial value is made
+/// Nothing of a tensor without elements moves, but each kind of partial value is made
 /// whole, or made, by a step of its own.
 static ReshardPlan planEmpty(const Mesh &mesh, const Layout &source,
                              const Layout &target) {

@@ -94,7 +94,7 @@ private:
     return arith::OrIOp::create(p.b, p.at, now[2], isBefore(entry, now[1]));
   }
 
-  /// Whether an entry of the block is among the best so far.
+  /// Tells whether an entry of the block is among the best so far.
   Value mayTake(Value from, Value to, Carried now) {
     auto loop =
         scf::ForOp::create(p.b, p.at, from, to, p.e.integer(1), ValueRange{now[2]});
@@ -119,8 +119,8 @@ private:
     });
   }
 
-  /// Of what was found the first `count`, in their order: what waits behind the best is
-  /// sorted, and merged with them; all that was found, if `isFirst`.
+  /// Keeps the first `count` of what was found, in their order: what waits behind the
+  /// best is sorted, and merged with them; all that was found, if `isFirst`.
   void keepBest(Value found, Value isFirst) {
     KernelEmitter &e = p.e;
     Value zero = e.integer(0), room = e.integer(mostFound(count));
@@ -133,7 +133,7 @@ private:
     const Area first{2, best}, second{2, room};
     if (sort.run(first, second, waiting).begin == room)
       copy(room, best, arith::MinSIOp::create(p.b, p.at, waiting, e.integer(count)));
-    // Of a run the first `count` are sorted.
+    // A run is sorted as far as its first `count`.
     sort.merge({2, zero}, second, count, ifFirst(e.integer(count), found));
     copy(room, zero, e.integer(count));
   }
@@ -169,7 +169,7 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
       return arith::SelectOp::create(e.builder, e.location, isFirst, element,
                                      e.constant(element.getType(), 0));
     };
-    // Behind the first ones there need not be places.
+    // There need not be places behind the first ones.
     auto place = [=, &e] {
       return orZero(e.loadRow(number, slot, e.builder.getI64Type()));
     };
@@ -255,7 +255,7 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
       return arith::OrIOp::create(p.b, p.at, less, onlyY);
     }
 
-    /// What fills a row up, as many equal elements behind which none comes, is left where
+    /// Filling of a row, as many equal elements behind which none comes, is left where
     /// it is, by one thread.
     int64_t sortAll(EntryOrder isBefore) {
       Value zero = e.integer(0), all = e.integer(e.rowElements());
@@ -276,7 +276,7 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
       return 1;
     }
 
-    /// By their keys alone.
+    /// Compares keys alone.
     Value isLess(Value a, Value c) {
       return isPacked ? compare(e, arith::CmpIPredicate::slt, packed::key(p, a),
                                 packed::key(p, c))

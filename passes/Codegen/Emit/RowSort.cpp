@@ -116,7 +116,7 @@ void MergeSort::mergeAt(Value begin, Area from, Area into, int64_t width, Value 
   KernelEmitter &e = p.e;
   Type i64 = p.b.getI64Type();
   Value lastEntry = add(extent, e.integer(-1));
-  // Behind the end it is some other.
+  // An entry behind the end is some other.
   auto entryAt = [&](Value i) {
     return e.loadRowAt(p.number, from.slot, add(from.begin, least(i, lastEntry)), i64);
   };

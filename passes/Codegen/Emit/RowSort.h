@@ -1,6 +1,6 @@
 //===- RowSort.h - Sorting entries in scratch -------------------*- C++ -*-===//
 //
-// What is sorted are entries: i64 numbers in rows of a node's scratch, each of which has
+// Entries are sorted: i64 numbers in rows of a node's scratch, each of which has
 // a place of the row, with or without the key of that place.
 //
 //===----------------------------------------------------------------------===//
@@ -17,7 +17,7 @@ void forRange(KernelEmitter &e, mlir::Value from, mlir::Value to, mlir::Value st
 mlir::Value compare(KernelEmitter &e, mlir::arith::CmpIPredicate predicate, mlir::Value a,
                     mlir::Value c);
 
-/// Whether entry `a` comes before `c`; neither, if they may stay as they are.
+/// Tells whether entry `a` comes before `c`; neither, if they may stay as they are.
 using EntryOrder = llvm::function_ref<mlir::Value(mlir::Value a, mlir::Value c)>;
 
 /// Entries with their keys: the key's bits, such that the lesser number comes first, and

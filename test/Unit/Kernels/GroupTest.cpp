@@ -165,7 +165,7 @@ TEST_CASE("calls apply functions to sums before they are rounded, of f64 none") 
     const size_t joined = type == DType::F64 ? 0 : 2;
     CHECK(grouping.chains[static_cast<size_t>(b.maker(y))].size() == joined);
     CHECK(grouping.groups.size() == (joined ? 0 : 1));
-    // What is added has the type of the sums.
+    // A term that is added has the type of the sums.
     b.program.values[static_cast<size_t>(bias)].type = DType::I32;
     CHECK(group(b.program, cpu).chains[static_cast<size_t>(b.maker(y))].empty());
   }

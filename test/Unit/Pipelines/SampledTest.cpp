@@ -150,7 +150,7 @@ TEST_CASE("Roundings are judged by their sizes") {
   CHECK(lines.size() == 2);
   CHECK(!judged(narrow(1.0, 0), false));
   CHECK(!judged(narrow(1.0, 5e-9), true));
-  // What is near to another model's outputs by chance is not equal to them.
+  // Outputs that are near to another model's by chance are not equal to them.
   CHECK(!judged(narrow(0.5, 1e-9), true));
   const HostTensor other = narrow(0.5, 0);
   CHECK(!compareOne(
