@@ -44,7 +44,7 @@ DAMAGES = [
      "Value from = wanted.from < 0 ? value : values[static_cast<size_t>(wanted.from)];",
      "Value from = values.empty() ? value : values[0];"),
     ("weights keep their partial layout", "passes/Partition/Partition.cpp",
-     "      from.layout.partial.clear();\n", ""),
+     "    from.layout.partial.clear();\n", ""),
     ("a reduction is treated as parallel", "lib/Rule/Sharding/Strategy.cpp",
      "    if (const loop::Reduction *reduction = rule.factors[f].reduction())\n      for (const DimFactor &sub : strategy.factors[f].factors)\n        addPartial(layout, reduction->reduce, sub.axes);",
      ""),
