@@ -267,7 +267,7 @@ private:
     if (!folder)
       return tl::unexpected(folder.error());
     Request request = job.request;
-    request.emission = {.output = **folder + "/bundle"};
+    request.emission = {.output = folder->path() + "/bundle"};
     if (auto report = compileModel(
             request, [](const std::string &) {}, options.stop);
         !report)

@@ -7,9 +7,6 @@
 
 #include "mlir/IR/IRMapping.h"
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <random>
 
@@ -171,19 +168,10 @@ Expected<void> NodeSample::check(const Tensors &results, const Tensors &argument
 // One rank of `plain`
 //===----------------------------------------------------------------------===//
 
-Expected<std::shared_ptr<const std::string>> partita::temporaryFolder() {
+Expected<Aside> partita::temporaryFolder() {
   std::error_code code;
-  std::string name =
-      (std::filesystem::temp_directory_path(code) / "partita-verify-XXXXXX").string();
-  if (code || !::mkdtemp(name.data()))
-    return makeError("cannot make the folder '" + name +
-                     "': " + (code ? code.message() : std::strerror(errno)));
-  return std::shared_ptr<const std::string>(
-      new std::string(name), [](const std::string *folder) {
-        std::error_code ignored;
-        std::filesystem::remove_all(*folder, ignored);
-        delete folder;
-      });
+  const std::filesystem::path place = std::filesystem::temp_directory_path(code);
+  return Aside::folder(((code ? "/tmp" : place) / "partita-verify").string());
 }
 
 Expected<PlainRank> PlainRank::compile(const Job &job, const Program &program,
@@ -192,7 +180,7 @@ Expected<PlainRank> PlainRank::compile(const Job &job, const Program &program,
   if (!folder)
     return tl::unexpected(folder.error());
   PlainRank rank;
-  rank.folder = *folder;
+  rank.folder = std::move(*folder);
   rank.job = std::make_unique<Job>(job);
   Request &request = rank.job->request;
   request.meshes = {};
@@ -203,7 +191,7 @@ Expected<PlainRank> PlainRank::compile(const Job &job, const Program &program,
   request.told = {};
   request.levels = {};
   request.target = {.name = "plain", .threads = 0};
-  request.emission = {.output = **folder + "/bundle"};
+  request.emission = {.output = rank.folder.path() + "/bundle"};
   Compiler compiler(*rank.job);
   static_cast<Program &>(compiler) = program.clone();
   auto main = compiler.module->lookupSymbol<func::FuncOp>("main");

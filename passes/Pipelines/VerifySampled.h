@@ -10,6 +10,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_VERIFYSAMPLED_H
 #define PARTITA_PASSES_PIPELINES_VERIFYSAMPLED_H
 
+#include "partita/Base/Files/Aside.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/RunBundle.h"
 #include "passes/Pipelines/VerifyCost.h"
@@ -78,13 +79,13 @@ public:
 
 private:
   PlainRank() = default;
-  std::shared_ptr<const std::string> folder; ///< removes the bundle with the last owner
+  Aside folder; ///< has the bundle
   std::unique_ptr<Job> job;
   mlir::OwningOpRef<mlir::func::FuncOp> main; ///< as it was before it was compiled
 };
 
-/// A folder that is removed, with what is in it, when nobody has it any more.
-Expected<std::shared_ptr<const std::string>> temporaryFolder();
+/// A folder among the temporary files, for a bundle that nobody needs afterwards.
+Expected<Aside> temporaryFolder();
 
 } // namespace partita
 

@@ -3,6 +3,7 @@
 
 #include "common/CommandLine.h"
 #include "common/CommandOptions.h"
+#include "common/Interrupt.h"
 #include "partita/Runtime/Launch.h"
 #include "passes/Pipelines/Verify.h"
 
@@ -63,6 +64,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                       usageStatus);
         return;
       }
+    RemovedOnInterrupt interrupt; // bundles of a sample
     options->verify.run = runtime::runBundleWatched;
     options->verify.progress = [](const std::string &line) {
       std::fprintf(stderr, "%s\n", line.c_str());

@@ -40,15 +40,16 @@ public:
           if (auto ok = entry(static_cast<int64_t>(e), segment, inUse); !ok)
             return ok;
     }
+    if (visits >= mostVisits)
+      return makeError("more buffers of its segments lie in the same places than can be "
+                       "checked");
     return {};
   }
 
 private:
-  /// A task that touches a buffer which its segment does not name.
-  struct Touch {
-    int64_t buffer;
-    size_t task;
-  };
+  /// Pairs of places that are looked at: seconds of work. Programs have a few for each
+  /// operand, and a small blob can describe many buffers in one place.
+  static constexpr int64_t mostVisits = int64_t(1) << 28;
 
   const BufferView &bufferOf(int64_t buffer) const {
     return table.buffers()[static_cast<size_t>(buffer)];
@@ -78,12 +79,15 @@ private:
       return std::tuple(other.space, other.offset) < std::tuple(view.space, view.end());
     });
     for (auto i = static_cast<size_t>(behind - byPlace.begin());
-         i-- > 0 && bufferOf(byPlace[i]).space == view.space && reach[i] > view.offset;)
+         i-- > 0 && bufferOf(byPlace[i]).space == view.space && reach[i] > view.offset &&
+         ++visits < mostVisits;)
       if (bufferOf(byPlace[i]).end() > view.offset)
         body(byPlace[i]);
   }
 
-  std::vector<Touch> foreignTo(const SegmentView &segment) const {
+  /// Buffers that tasks of the segment touch and the segment does not name, each with a
+  /// task.
+  std::map<int64_t, size_t> foreignTo(const SegmentView &segment) const {
     std::set<int64_t> own(segment.writes.begin(), segment.writes.end());
     own.insert(segment.reads.begin(), segment.reads.end());
     std::map<int32_t, size_t> operands; // the first task of each
@@ -91,11 +95,11 @@ private:
       for (int32_t operand : table.task(i).operands)
         if (operand >= 0)
           operands.try_emplace(operand, i);
-    std::vector<Touch> found;
+    std::map<int64_t, size_t> found;
     for (const auto &[operand, task] : operands)
       eachOverlapping(bufferOf(operand), [&, task = task](int64_t buffer) {
         if (!own.contains(buffer))
-          found.push_back({buffer, task});
+          found.try_emplace(buffer, task);
       });
     return found;
   }
@@ -145,16 +149,16 @@ private:
 
   Expected<void> entry(int64_t number, int64_t segment,
                        const std::map<int64_t, InUse> &inUse) const {
-    for (const Touch &touch : foreign[static_cast<size_t>(segment)]) {
-      auto found = inUse.find(touch.buffer);
+    for (const auto &[buffer, task] : foreign[static_cast<size_t>(segment)]) {
+      auto found = inUse.find(buffer);
       if (found == inUse.end() || found->second.first >= number ||
           found->second.last <= number)
         continue;
-      return makeError("task " + std::to_string(touch.task) + " (" +
-                       std::string(table.task(touch.task).source.substr(0, 256)) +
+      return makeError("task " + std::to_string(task) + " (" +
+                       std::string(table.task(task).source.substr(0, 256)) +
                        ") of segment '" +
                        std::string(table.segments()[static_cast<size_t>(segment)].name) +
-                       "' touches the place of buffer " + std::to_string(touch.buffer) +
+                       "' touches the place of buffer " + std::to_string(buffer) +
                        ", which the segment does not name and others use before and "
                        "behind it");
     }
@@ -162,10 +166,11 @@ private:
   }
 
   const TaskTable &table;
-  std::set<int64_t> named;                 ///< buffers, by segments and transfers
-  std::vector<int64_t> byPlace;            ///< these, by space and first byte
-  std::vector<uint64_t> reach;             ///< end of these and of all before, in a space
-  std::vector<std::vector<Touch>> foreign; ///< by segment
+  mutable int64_t visits = 0;
+  std::set<int64_t> named;      ///< buffers, by segments and transfers
+  std::vector<int64_t> byPlace; ///< these, by space and first byte
+  std::vector<uint64_t> reach;  ///< end of these and of all before, in a space
+  std::vector<std::map<int64_t, size_t>> foreign; ///< by segment: buffers, tasks
 };
 } // namespace
 
