@@ -8,6 +8,18 @@
 using namespace partita;
 using namespace partita::search;
 
+std::vector<int32_t> search::formsOf(FormTable &forms, const ShardingRule &rule,
+                                     const Strategy &strategy) {
+  std::vector<int32_t> result;
+  for (size_t o = 0; o < rule.operands.size(); ++o) {
+    OperandForm form = operandForm(rule, strategy, o);
+    result.push_back(forms.add(Form{std::move(form.layout), std::move(form.window)}));
+  }
+  for (size_t r = 0; r < rule.results.size(); ++r)
+    result.push_back(forms.add(resultLayout(rule, strategy, r).canonicalized()));
+  return result;
+}
+
 namespace {
 class Lister {
 public:
@@ -74,7 +86,7 @@ private:
     result->results.resize(it.results.size());
     std::map<std::vector<int32_t>, size_t> seen;
     for (Strategy &strategy : legalStrategies(graph, op, units, partial, pins)) {
-      std::vector<int32_t> forms = formsOf(it.rule, strategy);
+      std::vector<int32_t> forms = formsOf(timing.forms, it.rule, strategy);
       Picos time = timing.op(op, strategy);
       auto [place, added] = seen.try_emplace(forms, result->size());
       if (!added) {
@@ -92,18 +104,6 @@ private:
       result->strategies.push_back(std::move(strategy));
     }
     return result;
-  }
-
-  std::vector<int32_t> formsOf(const ShardingRule &rule, const Strategy &strategy) {
-    std::vector<int32_t> forms;
-    for (size_t o = 0; o < rule.operands.size(); ++o) {
-      OperandForm form = operandForm(rule, strategy, o);
-      forms.push_back(
-          timing.forms.add(Form{std::move(form.layout), std::move(form.window)}));
-    }
-    for (size_t r = 0; r < rule.results.size(); ++r)
-      forms.push_back(timing.forms.add(resultLayout(rule, strategy, r).canonicalized()));
-    return forms;
   }
 
   Timing &timing;

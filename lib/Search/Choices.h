@@ -11,6 +11,10 @@ namespace partita::search {
 Expected<std::vector<std::shared_ptr<const OpChoices>>> choicesOf(Timing &timing,
                                                                   const Pins &pins);
 
+/// Form numbers of the operands under a strategy, then of the results.
+std::vector<int32_t> formsOf(FormTable &forms, const ShardingRule &rule,
+                             const Strategy &strategy);
+
 } // namespace partita::search
 
 #endif // PARTITA_LIB_SEARCH_CHOICES_H

@@ -170,12 +170,18 @@ private:
             done = timing.doneAt(user.first);
     if (isState(value)) {
       int64_t runs = std::max(Timing::runsAt(user.first), converted + 1);
-      if (!timing.liesElsewhere(number))
-        usages.push_back({made, done, forUser(user.first, table.making)});
+      const bool hasPlace = !timing.liesElsewhere(number),
+                 staysAnyway = options.rows == Rows::Most;
+      if (hasPlace)
+        usages.push_back(
+            {made, staysAnyway ? done : runs, forUser(user.first, table.making)});
       if (!options.anyRecompute)
         usages.push_back({runs - 1, runs, forUser(user.first, table.besideConverting)});
       if (runs < done)
-        usages.push_back({runs, done, forUser(user.first, table.besideWaiting)});
+        usages.push_back(
+            {runs, done,
+             forUser(user.first,
+                     hasPlace && !staysAnyway ? table.waiting : table.besideWaiting)});
       return;
     }
     usages.push_back({made, converted, forUser(user.first, table.making)});
@@ -206,11 +212,13 @@ private:
                                               : forUser(user, table.users[u]));
       if (repeats)
         addFound(value, users[u], table.states);
-      else
+      else if (options.rows == Rows::Most)
         addReading(converted, user, table.readings[u]);
     }
     if (options.anyRecompute) {
       addLeast(shared.variable, value, last, table);
+    } else if (options.rows == Rows::Least) {
+      addCertain(shared, value, users, table);
     } else if (isState(value)) {
       int64_t first = last;
       for (const auto &[op, user] : users)
@@ -223,6 +231,66 @@ private:
       parts.use(shared.variable, converted, last, table.all);
     }
     model.values.push_back(std::move(shared));
+  }
+
+  /// Bytes that are there whoever reads which copy: the value as it is made, and from
+  /// then on the form of its last user. A state lies in its home until the first user
+  /// runs, and to the last one where that wants it so; each user has its form while it
+  /// runs.
+  void addCertain(const SharedValue &shared, const FlowValue &value,
+                  const std::vector<std::pair<int32_t, End>> &users,
+                  const SharedTable &table) {
+    if (!parts.memory)
+      return;
+    const bool hasPlace = !timing.liesElsewhere(shared.value) &&
+                          (isState(value) || !timing.hasNoBytes(shared.value));
+    auto doneAt = [&](const auto &user) { return timing.doneAt(user.first); };
+    const auto last = std::ranges::max_element(users, {}, doneAt);
+    int64_t from = Timing::convertsAt(value.producer);
+    if (isState(value)) {
+      from = doneAt(*last);
+      for (const auto &user : users)
+        from = std::min(from, Timing::runsAt(user.first));
+    }
+    if (hasPlace)
+      parts.use(shared.variable, timing.bornAt(value.producer), from, table.making);
+    auto use = [&](const auto &user, int64_t begin, int64_t end,
+                   solver::CostTable bytes) {
+      if (begin < end)
+        model.problem.edges[shared.edge + static_cast<size_t>(&user - users.data())]
+            .usages.push_back({begin, end, std::move(bytes)});
+    };
+    auto bytesOf = [&](const auto &user, bool ofProduced, bool ofCopies) {
+      return wantedBytes(table.states, user.second, value.elementBytes, ofProduced,
+                         ofCopies);
+    };
+    use(*last, from, doneAt(*last), bytesOf(*last, hasPlace, !isState(value)));
+    if (!isState(value))
+      return;
+    for (const auto &user : users)
+      if (!timing.isView(user.first))
+        use(user, Timing::runsAt(user.first), Timing::runsAt(user.first) + 1,
+            bytesOf(user, false, true));
+  }
+
+  /// Bytes of the forms that a user of a value wants, [state][choice]: of the produced
+  /// one, of others, or of all.
+  const solver::CostTable &
+  wantedBytes(const std::shared_ptr<const std::vector<ValueState>> &states,
+              const End &user, int64_t elementBytes, bool ofProduced, bool ofCopies) {
+    solver::CostTable &bytes =
+        wanted[{states.get(), user, elementBytes, 2 * ofProduced + ofCopies}];
+    if (!bytes.empty())
+      return bytes;
+    std::vector<int64_t> table;
+    for (const ValueState &state : *states)
+      for (size_t choice = 0; choice < user.choices->size(); ++choice) {
+        table.push_back(0);
+        for (int32_t form : wantedBy(user, choice))
+          if (form == state.produced ? ofProduced : ofCopies)
+            table.back() += timing.localBytes(form, elementBytes);
+      }
+    return bytes = parts.pool.add(std::move(table));
   }
 
   /// With `anyRecompute`, the bytes of a shared value in any step: of a state its home,
@@ -257,19 +325,9 @@ private:
         return;
       done = timing.doneAt(user.first);
     }
-    solver::CostTable &bytes = found[{states.get(), user.second, value.elementBytes}];
-    if (bytes.empty()) {
-      std::vector<int64_t> table;
-      for (const ValueState &state : *states)
-        for (size_t choice = 0; choice < user.second.choices->size(); ++choice) {
-          table.push_back(0);
-          for (int32_t form : wantedBy(user.second, choice))
-            if (form != state.produced)
-              table.back() += timing.localBytes(form, value.elementBytes);
-        }
-      bytes = parts.pool.add(std::move(table));
-    }
-    parts.useByPair(runs, done, forUser(user.first, bytes));
+    parts.useByPair(runs, done,
+                    forUser(user.first, wantedBytes(states, user.second,
+                                                    value.elementBytes, false, true)));
   }
   int32_t numberOf(const FlowValue &value) const {
     return graph.ops[static_cast<size_t>(value.producer)]
@@ -303,7 +361,7 @@ private:
     if (!parts.memory || graph.ops[static_cast<size_t>(value.producer)].isUniform())
       return;
     if (value.bytes() < options.smallSource) {
-      model.fixedBytes += value.bytes();
+      model.fixedBytes += options.rows == Rows::Most ? value.bytes() : 0;
       return;
     }
     auto bytesOf = [&](int32_t form) {
@@ -361,7 +419,8 @@ private:
     auto &usages = model.problem.edges.back().usages;
     int64_t runs = Timing::runsAt(user.first);
     if (runs > 0)
-      usages.push_back({runs - 1, runs, table.converting});
+      usages.push_back({runs - 1, runs,
+                        options.rows == Rows::Most ? table.converting : table.gathered});
     usages.push_back({runs, timing.doneAt(user.first), table.gathered});
   }
 
@@ -386,7 +445,7 @@ private:
   Tables tables;
   Model model;
   ProblemParts parts;
-  std::map<std::tuple<const void *, End, int64_t>, solver::CostTable> found;
+  std::map<std::tuple<const void *, End, int64_t, int>, solver::CostTable> wanted;
   int64_t end;
   std::optional<Repeats> repeats; ///< with `anyRecompute`
 };

@@ -41,7 +41,7 @@ public:
 
   /// Builds the problem and solves it without memory. A result if that is the end.
   std::optional<Result> begin();
-  Picos lowerBound() const { return static_cast<Picos>(rounds->lowerBound()); }
+  Picos lowerBound() const { return static_cast<Picos>(most.rounds->lowerBound()); }
   /// Plans that take `upper` or longer are left out. The first of several tries is a
   /// short one.
   Result solve(std::optional<Picos> upper, bool isLast);
@@ -49,21 +49,47 @@ public:
   std::optional<Found> leastMemory();
 
 private:
+  /// A problem of the candidate, and the rounds that solve it.
+  struct Space {
+    Model model;
+    std::optional<MemoryRounds> rounds;
+  };
+  /// What one try may take.
+  struct Limits {
+    double seconds;
+    std::optional<int64_t> work;
+    std::optional<Picos> upper;
+    bool isLast;
+  };
+  Expected<void> build(Space &space, Rows rows);
+  /// Begins from plans that people write; keeps the fastest that fits and that no answer
+  /// stands for.
+  Expected<void> beginFromKnown();
+  Result orOutside(Result result, std::optional<Picos> upper);
+  Expected<solver::Solution> run(Space &space, const Limits &limits);
+  Result keep(const Space &space, const solver::Solution &answer, Picos bound,
+              bool isProved);
+
   const Candidate &candidate;
   const SearchOptions &options;
   Timing timing;
-  Model model;
-  std::optional<MemoryRounds> rounds;
+  /// Plans are looked for by the rows of which an answer that fits is a plan that fits;
+  /// what no plan can do is said by the others.
+  Space most;
+  std::optional<Space> least;
   Found found;
+  const KnownPlan *outside = nullptr; ///< of `found.known`
 };
 } // namespace
 
-Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
-                                size_t *tiedLayers) {
+/// The model that is searched, with such rows.
+static Expected<Model> modelWith(Timing &timing, const SearchOptions &options, Rows rows,
+                                 size_t *tiedLayers) {
   ModelOptions space = options.model;
   space.memoryLimit = options.memoryLimit;
   space.pins = options.pins;
   space.stop = options.stop;
+  space.rows = rows;
   auto model = buildModel(timing, space);
   if (!model || !options.tieLayers)
     return model;
@@ -73,35 +99,46 @@ Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
   return model;
 }
 
-std::optional<Result> Task::begin() {
-  if (options.stop.isRaised())
-    return fail({"cancelled", false, 0, false, std::nullopt});
-  auto start = std::chrono::steady_clock::now();
-  SearchOptions space = options;
-  space.pins = candidate.pins;
-  auto built = modelOf(timing, space, &found.tiedLayers);
+Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
+                                size_t *tiedLayers) {
+  return modelWith(timing, options, Rows::Most, tiedLayers);
+}
+
+Expected<void> Task::build(Space &space, Rows rows) {
+  SearchOptions pinned = options;
+  pinned.pins = candidate.pins;
+  auto built = modelWith(timing, pinned, rows, &found.tiedLayers);
   if (!built)
-    return fail({built.error().message, true, 0, false, std::nullopt});
-  model = std::move(*built);
-  found.variables = model.problem.variables.size();
-  found.edges = model.problem.edges.size();
-  if (options.memoryLimit && model.fixedBytes >= *options.memoryLimit)
-    return fail({"infeasible: small weights that every device holds take " +
-                     std::to_string(model.fixedBytes) + " bytes, the limit is " +
-                     std::to_string(*options.memoryLimit),
-                 true, 0, false, std::nullopt});
+    return tl::unexpected(built.error());
+  space.model = std::move(*built);
+  if (options.memoryLimit && space.model.fixedBytes >= *options.memoryLimit)
+    return makeError("infeasible: small weights that every device holds take " +
+                     std::to_string(space.model.fixedBytes) + " bytes, the limit is " +
+                     std::to_string(*options.memoryLimit));
   solver::SolveOptions solve;
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
   solve.stop = options.stop;
-  auto peakOf = [this](const std::vector<uint32_t> &choices) {
-    return memoryOf(timing, model.decide(timing, choices), 0).peak();
+  auto peakOf = [this, &space](const std::vector<uint32_t> &choices) {
+    return memoryOf(timing, space.model.decide(timing, choices), 0).peak();
   };
-  rounds.emplace(model.problem, solve, peakOf, ownBytes(model), model.fixedBytes);
+  space.rounds.emplace(space.model.problem, solve, peakOf, ownBytes(space.model),
+                       space.model.fixedBytes, rows);
+  return {};
+}
+
+std::optional<Result> Task::begin() {
+  if (options.stop.isRaised())
+    return fail({"cancelled", false, 0, false, std::nullopt});
+  auto start = std::chrono::steady_clock::now();
+  if (auto ok = build(most, Rows::Most); !ok)
+    return fail({ok.error().message, true, 0, false, std::nullopt});
+  found.variables = most.model.problem.variables.size();
+  found.edges = most.model.problem.edges.size();
   found.buildSeconds = secondsSince(start);
   start = std::chrono::steady_clock::now();
-  if (auto ok = rounds->relax(); !ok)
+  if (auto ok = most.rounds->relax(); !ok)
     return fail({ok.error().message, true, 0, false, std::nullopt});
   found.solveSeconds = secondsSince(start);
   found.lowerBound = found.freeLowerBound = lowerBound();
@@ -119,7 +156,7 @@ static std::optional<int64_t> within(std::optional<int64_t> limit, int64_t most)
 }
 
 std::optional<Found> Task::leastMemory() {
-  solver::Problem weighed = withPricedMemory(model.problem, 0, 1);
+  solver::Problem weighed = withPricedMemory(most.model.problem, 0, 1);
   Collapsed collapsed(weighed);
   solver::SolveOptions solve;
   solve.timeLimit = std::min(2 * quickSeconds, options.timeLimit / 4);
@@ -129,36 +166,114 @@ std::optional<Found> Task::leastMemory() {
   if (!solution || solution->choices.empty())
     return std::nullopt;
   Found least = found;
-  least.plan = model.decide(timing, collapsed.expand(solution->choices));
+  least.plan = most.model.decide(timing, collapsed.expand(solution->choices));
   least.cost = evaluate(timing, least.plan);
   least.memory = memoryOf(timing, least.plan);
   return least;
 }
 
-Result Task::solve(std::optional<Picos> upper, bool isLast) {
-  auto start = std::chrono::steady_clock::now();
-  auto solution = rounds->run(
-      isLast ? options.timeLimit : std::min(quickSeconds, options.timeLimit),
-      isLast ? options.workLimit : within(options.workLimit, quickWork), upper, isLast);
-  if (!solution)
-    return fail({solution.error().message, true, 0, false, std::nullopt});
-  found.solveSeconds += secondsSince(start);
-  if (solution->choices.empty()) {
-    bool proved = solution->status == solver::Status::Infeasible;
-    bool isSlower = proved && upper;
-    return fail({isSlower ? "no plan is faster than the best on another mesh"
-                          : std::move(solution->reason),
-                 proved, static_cast<Picos>(solution->lowerBound), isSlower, std::nullopt,
-                 found.freeLowerBound});
+/// Known plans are not looked at for a gain of less than this fraction.
+static constexpr double negligible = 1e-5;
+
+Expected<void> Task::beginFromKnown() {
+  if (found.known || !candidate.pins.empty() || most.rounds->isWithin(negligible))
+    return {};
+  found.known = std::make_shared<const std::vector<KnownPlan>>(
+      knownPlans(candidate.graph, candidate.placement, candidate.parameters));
+  for (const KnownPlan &known : *found.known) {
+    if (!known.plan || (options.memoryLimit && known.memory > *options.memoryLimit))
+      continue;
+    bool isInside = false;
+    if (auto answer = most.model.answerOf(timing, *known.plan)) {
+      auto fits = most.rounds->offer(*answer);
+      if (!fits)
+        return tl::unexpected(fits.error());
+      isInside = *fits;
+    }
+    if (!isInside && (!outside || known.time < outside->time))
+      outside = &known;
   }
-  found.plan = model.decide(timing, solution->choices);
+  return {};
+}
+
+/// A plan that is outside of the space may be faster than all inside.
+Result Task::orOutside(Result result, std::optional<Picos> upper) {
+  if (!outside || (upper && outside->time >= *upper) ||
+      (result && result->cost.total() <= outside->time))
+    return result;
+  found.lowerBound =
+      std::min(result ? result->lowerBound : result.error().lowerBound, outside->time);
+  found.plan = *outside->plan;
   found.cost = evaluate(timing, found.plan);
-  found.lowerBound = static_cast<Picos>(solution->lowerBound);
-  found.proved = solution->status == solver::Status::Optimal &&
-                 found.cost.total() == found.lowerBound;
   found.memory = memoryOf(timing, found.plan);
-  found.isLimitFelt = rounds->isLimitFelt();
+  found.proved = false;
+  found.isLimitFelt = most.rounds->isLimitFelt();
   return found;
+}
+
+Expected<solver::Solution> Task::run(Space &space, const Limits &limits) {
+  const auto start = std::chrono::steady_clock::now();
+  auto solution =
+      space.rounds->run(limits.seconds, limits.work, limits.upper, limits.isLast);
+  found.solveSeconds += secondsSince(start);
+  return solution;
+}
+
+Result Task::keep(const Space &space, const solver::Solution &answer, Picos bound,
+                  bool isProved) {
+  found.plan = space.model.decide(timing, answer.choices);
+  found.cost = evaluate(timing, found.plan);
+  found.lowerBound = bound;
+  found.proved = isProved && found.cost.total() == bound;
+  found.memory = memoryOf(timing, found.plan);
+  found.isLimitFelt = most.rounds->isLimitFelt();
+  return found;
+}
+
+Result Task::solve(std::optional<Picos> upper, bool isLast) {
+  Limits limits{isLast ? options.timeLimit : std::min(quickSeconds, options.timeLimit),
+                isLast ? options.workLimit : within(options.workLimit, quickWork), upper,
+                isLast};
+  if (isLast)
+    if (auto ok = beginFromKnown(); !ok)
+      return fail({ok.error().message, true, 0, false, std::nullopt});
+  auto rough = run(most, limits);
+  if (!rough)
+    return fail({rough.error().message, true, 0, false, std::nullopt});
+  const bool isFelt = most.rounds->isLimitFelt();
+  std::optional<solver::Solution> sure;
+  if (isFelt && !options.stop.isRaised()) {
+    if (!least) {
+      least.emplace();
+      if (auto ok = build(*least, Rows::Least); !ok)
+        return fail({ok.error().message, true, 0, false, std::nullopt});
+    }
+    if (!rough->choices.empty())
+      limits.upper = static_cast<Picos>(rough->cost);
+    auto more = run(*least, limits);
+    if (!more)
+      return fail({more.error().message, true, 0, false, std::nullopt});
+    sure = std::move(*more);
+  }
+  const solver::Solution &proof = sure ? *sure : *rough;
+  const auto bound = static_cast<Picos>(proof.lowerBound);
+  fprintf(stderr,
+          "TASK felt %d upper %.6g last %d: rough status %d cost %.9g bound %.9g; sure "
+          "status %d cost %.9g bound %.9g\n",
+          isFelt, upper ? *upper * 1e-12 : 0.0, isLast, (int)rough->status,
+          (double)rough->cost * 1e-12, (double)rough->lowerBound * 1e-12,
+          sure ? (int)sure->status : -1, sure ? (double)sure->cost * 1e-12 : 0.,
+          sure ? (double)sure->lowerBound * 1e-12 : 0.);
+  if (sure && !sure->choices.empty())
+    return orOutside(keep(*least, *sure, bound, sure->status == solver::Status::Optimal),
+                     upper);
+  if (!rough->choices.empty())
+    return orOutside(keep(most, *rough, bound, true), upper);
+  const bool isProved = proof.status == solver::Status::Infeasible,
+             isSlower = isProved && upper;
+  return fail(
+      {isSlower ? "no plan is faster than the best on another mesh" : proof.reason,
+       isProved, bound, isSlower, std::nullopt, found.freeLowerBound});
 }
 
 namespace {
@@ -272,7 +387,9 @@ std::vector<Result> search::searchAll(const std::vector<Candidate> &candidates,
 }
 
 Result search::search(const FlowGraph &graph, const Placement &placement,
-                      const SearchOptions &options) {
-  std::vector<Result> results = searchAll({{graph, placement, options.pins}}, options);
+                      const SearchOptions &options,
+                      std::vector<ParameterOps> parameters) {
+  std::vector<Result> results =
+      searchAll({{graph, placement, options.pins, std::move(parameters)}}, options);
   return std::move(results[0]);
 }

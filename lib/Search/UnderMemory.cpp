@@ -37,9 +37,12 @@ std::vector<char> search::ownBytes(const Model &model) {
 }
 
 MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options,
-                           PeakOf peakOf, const std::vector<char> &isOwn, int64_t beside)
+                           PeakOf peakOf, const std::vector<char> &isOwn, int64_t beside,
+                           Rows rows)
     : problem(problem), options(options), peakOf(std::move(peakOf)), beside(beside),
-      collapsed(problem), own(collapsed.problem) {
+      rows(rows), collapsed(problem), own(collapsed.problem) {
+  if (rows == Rows::Least)
+    return;
   for (size_t v = 0; v < isOwn.size(); ++v)
     if (!isOwn[v])
       own.variables[collapsed.variable[v]].usages.clear();
@@ -57,18 +60,29 @@ SolveOptions MemoryRounds::limits(double share) const {
                static_cast<double>(*now.workLimit - (best.work - workBefore)) * share));
   if (hasAnswer())
     now.upper = static_cast<int64_t>(best.cost);
+  if (isOffered && hasAnswer()) {
+    now.upper = static_cast<int64_t>(best.cost) + 1;
+    now.start = best.choices;
+  }
   return now;
-}
-
-bool MemoryRounds::isGoodEnough() const {
-  return !best.choices.empty() && static_cast<double>(best.cost - best.lowerBound) <=
-                                      soonEnough.gap * static_cast<double>(best.cost);
 }
 
 bool MemoryRounds::isLate() const {
   return options.workLimit ? static_cast<double>(best.work - workBefore) >
                                  shareOfRounds * static_cast<double>(*options.workLimit)
                            : best.seconds > shareOfRounds * options.timeLimit;
+}
+
+Expected<bool> MemoryRounds::offer(const std::vector<uint32_t> &choices) {
+  std::vector<uint32_t> tied(collapsed.problem.variables.size());
+  for (size_t v = 0; v < choices.size(); ++v)
+    tied[collapsed.variable[v]] = choices[v];
+  if (collapsed.expand(tied) != choices || !priceOf(collapsed.problem, tied))
+    return false;
+  int64_t ignored = 0;
+  auto fits = keepIfItFits(std::move(tied), ignored);
+  isOffered |= fits && *fits;
+  return fits;
 }
 
 Expected<void> MemoryRounds::round() {
@@ -91,11 +105,16 @@ Expected<void> MemoryRounds::round() {
     return tl::unexpected(fits.error());
   if (*fits) {
     // The moments are known: now it is worth to look closer.
-    isOpen = std::exchange(isExploring, false) && !moments.empty() && !isGoodEnough();
+    isOpen = std::exchange(isExploring, false) && !moments.empty() &&
+             !isWithin(soonEnough.gap);
     return {};
   }
+  const auto place = std::lower_bound(moments.begin(), moments.end(), moment);
+  // What fits by least rows may not fit, and no row says why.
+  if (place != moments.end() && *place == moment)
+    return {};
   isOpen = isExploring = true;
-  moments.insert(std::lower_bound(moments.begin(), moments.end(), moment), moment);
+  moments.insert(place, moment);
   return {};
 }
 
@@ -105,11 +124,13 @@ Expected<bool> MemoryRounds::keepIfItFits(std::vector<uint32_t> choices,
   if (!price)
     return tl::unexpected(price.error());
   moment = price->peakTime;
-  bool fitsByUsages = !problem.memoryLimit || price->peakBytes <= *problem.memoryLimit;
+  const bool fitsByUsages =
+      !problem.memoryLimit ||
+      (rows == Rows::Most && price->peakBytes <= *problem.memoryLimit);
   if (!fitsByUsages && !fitsByItself(choices))
     return false;
   if (best.choices.empty() || price->cost < best.cost) {
-    isBestByUsages = fitsByUsages;
+    isBestByUsages = fitsByUsages || rows == Rows::Least;
     best.choices = std::move(choices);
     best.cost = price->cost;
   }
@@ -175,16 +196,14 @@ static Problem bytesAsCosts(Problem problem) {
 }
 
 Solution MemoryRounds::infeasible() {
-  if (options.upper)
+  if (options.upper || rows == Rows::Most) // which prove nothing of plans
     return std::move(last);
   int64_t needed = 0;
   for (int64_t moment : moments)
     if (auto least = solve(bytesAsCosts(collapsed.withMemory({moment})), limits(0.5)))
       needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
   if (problem.memoryLimit && needed > *problem.memoryLimit)
-    // Rows are never less than a plan's own figure, so they may say too much.
-    last.reason = "infeasible: by a count that may be above what a plan takes, a moment "
-                  "needs " +
+    last.reason = "infeasible: at one moment any plan needs at least " +
                   std::to_string(needed + beside) + " bytes, the limit is " +
                   std::to_string(*problem.memoryLimit + beside);
   return std::move(last);
@@ -225,7 +244,8 @@ Expected<Solution> MemoryRounds::run(double timeLimit, std::optional<int64_t> wo
   options.upper = upper;
   best.seconds = 0;
   workBefore = best.work;
-  isOpen = rounds == 0 || (last.status != Status::Infeasible && !isGoodEnough());
+  isOpen =
+      rounds == 0 || (last.status != Status::Infeasible && !isWithin(soonEnough.gap));
   if (upper && best.lowerBound >= *upper) {
     Solution none;
     none.status = Status::Infeasible;

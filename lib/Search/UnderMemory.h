@@ -27,18 +27,28 @@ std::vector<char> ownBytes(const Model &model);
 class MemoryRounds {
 public:
   /// The most bytes that choices have in use, where that is known better than the
-  /// problem's usages say: these are never fewer.
+  /// problem's usages say.
   using PeakOf = std::function<int64_t(const std::vector<uint32_t> &)>;
 
-  /// The problem must outlive it. `isOwn`: per variable whether `peakOf` counts its
-  /// usages in full; where these alone are too many `peakOf`, which looks at the whole
-  /// program, is not asked. So many bytes are in use beside those of the problem.
+  /// The problem must outlive it; its usages are such `rows`. `isOwn`: per variable
+  /// whether `peakOf` counts its usages in full; where these alone are too many `peakOf`,
+  /// which looks at the whole program, is not asked. So many bytes are in use beside
+  /// those of the problem.
   MemoryRounds(const solver::Problem &problem, const solver::SolveOptions &options,
-               PeakOf peakOf, const std::vector<char> &isOwn, int64_t beside);
+               PeakOf peakOf, const std::vector<char> &isOwn, int64_t beside,
+               Rows rows = Rows::Most);
 
+  /// Begins from choices of the problem, if they fit: only what is cheaper is looked for,
+  /// in their neighbourhood too. False if they do not, or treat equal layers differently.
+  Expected<bool> offer(const std::vector<uint32_t> &choices);
   /// The first round alone. Its bound is `lowerBound` from then on.
   Expected<void> relax();
   solver::Wide lowerBound() const { return best.lowerBound; }
+  /// Whether there is an answer this close to the bound, as a fraction.
+  bool isWithin(double gap) const {
+    return hasAnswer() && static_cast<double>(best.cost - best.lowerBound) <=
+                              gap * static_cast<double>(best.cost);
+  }
   /// Whether answers were found that do not fit.
   bool isLimitFelt() const { return !moments.empty(); }
 
@@ -58,7 +68,7 @@ private:
   /// Keeps choices of the collapsed problem if they fit and are the cheapest so far; if
   /// they do not fit, `moment` is where they need most.
   Expected<bool> keepIfItFits(std::vector<uint32_t> choices, int64_t &moment);
-  /// Whether choices fit by `peakOf`.
+  /// Whether choices fit by `peakOf`, of which the problem counts so many at least.
   bool fitsByItself(const std::vector<uint32_t> &choices) const;
   bool hasAnswer() const {
     return !best.choices.empty() && (!options.upper || best.cost < *options.upper);
@@ -68,12 +78,12 @@ private:
   Expected<solver::Solution> finish(bool isLast);
   solver::SolveOptions limits(double share) const;
   bool isLate() const;
-  bool isGoodEnough() const;
 
   const solver::Problem &problem;
   solver::SolveOptions options;
   PeakOf peakOf;
   int64_t beside;
+  Rows rows;
   Collapsed collapsed;
   /// The collapsed problem with no usages but those that `peakOf` counts in full.
   solver::Problem own;
@@ -85,6 +95,7 @@ private:
   int rounds = 0;
   int64_t workBefore = 0; ///< of earlier calls of `run`
   bool isSeeded = false;
+  bool isOffered = false;     ///< `best` came from outside, or of such an answer
   bool isBestByUsages = true; ///< or only by `peakOf`
   solver::Wide relaxed = 0;   ///< the bound without memory
   bool isExploring = true;    ///< whether the moments that decide may be others yet

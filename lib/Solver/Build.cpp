@@ -150,6 +150,16 @@ void Builder::addPairVariable(const Edge &edge) {
     ofPairs.push_back({usage.begin, usage.end, compressed(usage.bytes)});
     pending.push_back({pair, &ofPairs.back()});
   }
+  root.pairs.push_back({edge.first, edge.second, std::move(classes.rowOf),
+                        std::move(classes.columnOf), columns.size()});
+}
+
+std::vector<int> Root::complete(const std::vector<uint32_t> &choices) const {
+  std::vector<int> all(choices.begin(), choices.end());
+  for (const Pair &pair : pairs)
+    all.push_back(static_cast<int>(pair.columns * pair.rowOf[choices[pair.first]] +
+                                   pair.columnOf[choices[pair.second]]));
+  return all;
 }
 
 static bool usesMemory(const std::vector<Usage> &usages) {

@@ -132,6 +132,13 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
 }
 
 std::vector<int> Core::project(std::vector<int> choices, size_t from) const {
+  auto projected = projectIfLeft(std::move(choices), from);
+  assert(projected);
+  return *std::move(projected);
+}
+
+std::optional<std::vector<int>> Core::projectIfLeft(std::vector<int> choices,
+                                                    size_t from) const {
   for (size_t i = from; i < trail.size(); ++i) {
     const TrailRecord &record = trail[i];
     int &choice = choices[record.var];
@@ -143,7 +150,8 @@ std::vector<int> Core::project(std::vector<int> choices, size_t from) const {
       continue;
     auto at = std::lower_bound(record.map.begin(), record.map.end(),
                                static_cast<uint32_t>(choice));
-    assert(at != record.map.end() && *at == static_cast<uint32_t>(choice));
+    if (at == record.map.end() || *at != static_cast<uint32_t>(choice))
+      return std::nullopt;
     choice = static_cast<int>(at - record.map.begin());
   }
   return choices;

@@ -143,6 +143,9 @@ public:
   /// Choices as the trail was `from` records long, carried forward to now. They must not
   /// have been forbidden since, except by dominance.
   std::vector<int> project(std::vector<int> choices, size_t from) const;
+  /// The same, where they may have been forbidden: nothing then.
+  std::optional<std::vector<int>> projectIfLeft(std::vector<int> choices,
+                                                size_t from) const;
   /// Cost and feasibility of choices for the alive variables.
   double price(const std::vector<int> &choices) const;
   bool fits(const std::vector<int> &choices) const;
@@ -199,10 +202,22 @@ using Ties = std::vector<std::pair<uint32_t, uint32_t>>;
 
 /// The core of a problem that passed `check`.
 struct Root {
+  /// A variable behind the problem's own, whose choice follows from those of two others:
+  /// columns · rowOf[first] + columnOf[second].
+  struct Pair {
+    uint32_t first, second;
+    std::vector<size_t> rowOf, columnOf;
+    size_t columns;
+  };
+
   Core core;
   /// Set when no answer exists for a reason that can be told.
   std::string infeasible;
-  /// The problem's variables are the core's first ones.
+  /// The problem's variables are the core's first ones; these are the others.
+  std::vector<Pair> pairs;
+
+  /// An answer of the problem as one of the core, before anything is reduced.
+  std::vector<int> complete(const std::vector<uint32_t> &choices) const;
 };
 /// The problem without its classes, with these variables equal.
 Root buildCore(const Problem &problem, const Ties &ties);

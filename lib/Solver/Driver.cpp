@@ -309,10 +309,11 @@ bool Driver::firstPhase(Core &core) {
   return left;
 }
 
-/// Keeps an answer of the problem, if it is better. Only reductions may have been made so
-/// far: none of them forbids an answer.
-void Driver::takeKnown(const Core &core, const std::vector<uint32_t> &choices) {
-  take(core, core.project({choices.begin(), choices.end()}, 0), 0);
+/// Keeps an answer of the problem, if it is better. Reductions forbid what others can do
+/// as well: an answer of which some did so is left.
+void Driver::takeKnown(const Root &root, const std::vector<uint32_t> &choices) {
+  if (auto left = root.core.projectIfLeft(root.complete(choices), 0))
+    take(root.core, *std::move(left), 0);
 }
 
 /// Per variable of the problem the choices that its core has left; empty where it has no
@@ -351,7 +352,8 @@ static void leaveOnly(Core &core, const std::vector<std::vector<int>> &left) {
 /// Answers in which all that look alike take equal choices: where layers are equal, of a
 /// problem of a few of them. Looking further ties fewer, and the first answer is one of
 /// that problem too. This comes before the bound, which takes longer.
-void Driver::alikePhase(const Core &core) {
+void Driver::alikePhase(const Root &root) {
+  const Core &core = root.core;
   // Reductions of the tied problem take longer than those so far did.
   static constexpr double share = 0.2, leastTimes = 2;
   // Pairs that use memory are variables of the core alone.
@@ -372,7 +374,7 @@ void Driver::alikePhase(const Core &core) {
     budget.work = driver.work();
     const double before = cut.upper;
     if (outcome.choices)
-      takeKnown(core, known = *std::move(outcome.choices));
+      takeKnown(root, known = *std::move(outcome.choices));
     report();
     if (cut.upper >= before)
       return;
@@ -672,8 +674,8 @@ Outcome Driver::run() {
   if (!firstPhase(core) || isRefuted())
     return infeasible();
   if (!question.start.empty())
-    takeKnown(core, question.start);
-  alikePhase(core);
+    takeKnown(root, question.start);
+  alikePhase(root);
   if (!boundPhase(core) || isRefuted())
     return infeasible();
   if (isDone())

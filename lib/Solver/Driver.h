@@ -36,7 +36,7 @@ struct Question {
   bool explain = true;
   /// Multipliers to start from, from a question about the same problem; may be empty.
   std::vector<double> multipliers;
-  /// An answer that is known, of a problem without pairs that use memory; may be empty.
+  /// An answer that is known; may be empty.
   std::vector<uint32_t> start{};
   /// Per variable the choices that answers are looked for in; empty for all.
   std::vector<std::vector<int>> left{};
@@ -66,8 +66,8 @@ private:
   void constructPhase(Core &core, Dual &dual);
   bool retractPhase(Core &core);
   bool firstPhase(Core &core);
-  void takeKnown(const Core &core, const std::vector<uint32_t> &choices);
-  void alikePhase(const Core &core);
+  void takeKnown(const Root &root, const std::vector<uint32_t> &choices);
+  void alikePhase(const Root &root);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
   std::optional<std::vector<int>> divePhase(const Core &core, double fraction);

@@ -33,6 +33,10 @@ Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &opt
   };
   double upper = options.upper ? static_cast<double>(*options.upper) : infinite;
   Question question{hardTies(problem), upper, !options.upper, {}};
+  if (options.start.size() == problem.variables.size())
+    if (auto price = verify(problem, options.start))
+      if (static_cast<double>(price->cost) < upper)
+        question.start = options.start;
   auto [outcome, work] = hasRuns(problem)
                              ? run(RunSearch(problem, options, budget))
                              : run(Driver(problem, options, budget, std::move(question)));

@@ -36,8 +36,6 @@ static constexpr size_t mostChoiceMeshes = 6;
 static constexpr int mostChoices = 4;
 /// Searches for choices after which no other mesh is tried, where time is no limit.
 static constexpr int mostSearches = 8;
-/// Known plans are not looked at for a gain of less than this fraction.
-static constexpr double negligible = 1e-5;
 
 namespace {
 class Planner {
@@ -75,16 +73,6 @@ private:
   /// Makes the program the step with so many micro-batches that computes this again.
   Expected<void> derive(std::optional<int64_t> accumulation,
                         std::optional<PlanRecompute> recompute);
-  /// Begins to price known plans of the program on a mesh, on another thread, unless they
-  /// are the last ones.
-  void startKnown(const Mesh &mesh, Flow &flow, const Placement &placement);
-  /// Known plans of the program on a mesh; those of the last mesh are kept.
-  const std::vector<search::KnownPlan> &knownOn(const Mesh &mesh, Flow &flow,
-                                                const Placement &placement);
-  /// What was found, or a known plan that is faster and fits.
-  tl::expected<search::Found, search::NotFound>
-  orKnown(tl::expected<search::Found, search::NotFound> found, const Mesh &mesh,
-          Flow &flow, const Placement &placement, const search::SearchOptions &search);
   /// What is faster than the best plan under a limit, if there is one, with what the
   /// specification leaves open: what is computed again, the number of micro-batches. The
   /// program then is that step, and the bound of a mesh one for any such choice.
@@ -116,8 +104,7 @@ private:
   int64_t factorThatFits();
   Expected<PlannedModel> finish(size_t best);
   /// With --overlap: the plan of a mesh that is the fastest so, if there is one.
-  Expected<void> overlap(const search::Candidate &candidate,
-                         const std::vector<ParameterOps> &parameters, MeshResult &result);
+  Expected<void> overlap(const search::Candidate &candidate, MeshResult &result);
   /// What is told of overlap: as it was searched for, else of the plan on its mesh.
   Expected<OverlapTime> overlapOf(search::Timing &timing, const search::Model &model,
                                   const MeshResult &chosen) const;
@@ -135,9 +122,6 @@ private:
   std::string refused;           ///< as StepFitter::refused
   PlanTarget target;
   std::vector<MeshResult> results;
-  std::string knownMesh; ///< of `known` and `pricing`
-  std::vector<search::KnownPlan> known;
-  std::future<std::vector<search::KnownPlan>> pricing;
   /// What comes nearest where nothing fits.
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
   /// Whether the bounds of results are of steps with any recompute.
@@ -188,46 +172,6 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   return std::move(*flow);
 }
 
-void Planner::startKnown(const Mesh &mesh, Flow &flow, const Placement &placement) {
-  if ((!known.empty() || pricing.valid()) && knownMesh == mesh.str())
-    return;
-  knownMesh = mesh.str();
-  known.clear();
-  // The thread may outlive what a placement points to.
-  auto price = [graph = flow->graph, mesh, topology = placement.topology(),
-                parameters = parametersOf(function(), *flow)] {
-    auto own = Placement::create(mesh, topology);
-    if (!own)
-      return std::vector<search::KnownPlan>();
-    FlowGraph copy = graph; // hints may cut its dims
-    auto plans = search::knownPlans(copy, *own, parameters);
-    if (copy.atoms.size() != graph.atoms.size())
-      for (search::KnownPlan &plan : plans)
-        plan.plan.reset();
-    return plans;
-  };
-  pricing = std::async(std::launch::async, std::move(price));
-}
-
-const std::vector<search::KnownPlan> &Planner::knownOn(const Mesh &mesh, Flow &flow,
-                                                       const Placement &placement) {
-  startKnown(mesh, flow, placement);
-  if (pricing.valid())
-    known = pricing.get();
-  return known;
-}
-
-tl::expected<search::Found, search::NotFound>
-Planner::orKnown(tl::expected<search::Found, search::NotFound> found, const Mesh &mesh,
-                 Flow &flow, const Placement &placement,
-                 const search::SearchOptions &search) {
-  if (!search.pins.empty() ||
-      (found ? found->proved || found->gap() < negligible : found.error().proved))
-    return found;
-  return search::orKnown(std::move(found), flow->graph, placement,
-                         knownOn(mesh, flow, placement), search);
-}
-
 Expected<void> Planner::derive(std::optional<int64_t> accumulation,
                                std::optional<PlanRecompute> recompute) {
   auto nodesOf = [](const std::optional<PlanRecompute> &it) {
@@ -243,8 +187,6 @@ Expected<void> Planner::derive(std::optional<int64_t> accumulation,
   }
   job.feedback.microBatches = accumulation;
   job.feedback.recompute = std::move(recompute);
-  known.clear();
-  pricing = {};
   auto ok = compiler.import();
   if (!ok)
     compiler.module = {};
@@ -263,9 +205,8 @@ Planner::choicesOn(const Mesh &mesh, std::optional<int64_t> memory) {
   auto placement = Placement::create(mesh, target.topology);
   if (!placement)
     return tl::unexpected(placement.error());
-  auto found = search::search((*flow)->graph, *placement, search);
-  if (!found)
-    found = orKnown(std::move(found), mesh, *flow, *placement, search);
+  auto found = search::search((*flow)->graph, *placement, search,
+                              parametersOf(function(), **flow));
   if (!found)
     return makeError("no plan: " + found.error().message);
   search::Timing timing((*flow)->graph, *placement);
@@ -294,25 +235,11 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   }
   std::vector<search::Candidate> candidates;
   for (size_t i = 0; i < meshes.size(); ++i)
-    candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i])});
+    candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i]),
+                          parametersOf(function(), *flows[i])});
   search::SearchOptions search = searchOptions();
   limit(search, parts);
-  const bool isTry = parts > 1;
-  if (meshes.size() == 1 && searches == 1)
-    startKnown(meshes[0], flows[0], placements[0]);
   auto all = search::searchAll(candidates, search);
-  // A known plan may be faster than what was found: of all meshes, not of each.
-  auto timeOf = [](const auto &it) {
-    return it ? it->cost.total() : std::numeric_limits<search::Picos>::max();
-  };
-  const search::Picos least = timeOf(*std::ranges::min_element(all, {}, timeOf));
-  for (size_t i = 0; i < meshes.size(); ++i)
-    // Of a try it is looked for where nothing was found, else once it is chosen.
-    if (timeOf(all[i]) == least && !(isTry && all[i])) {
-      search::SearchOptions with = searchOptions();
-      with.pins = candidates[i].pins;
-      all[i] = orKnown(std::move(all[i]), meshes[i], flows[i], placements[i], with);
-    }
   std::vector<MeshResult> results;
   for (size_t i = 0; i < meshes.size(); ++i) {
     MeshResult result{meshes[i], std::nullopt, {}, std::nullopt};
@@ -325,8 +252,7 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
         result.lowerBound = result.reason.lowerBound;
     }
     if (options.overlap)
-      if (auto ok = overlap(candidates[i], parametersOf(function(), *flows[i]), result);
-          !ok)
+      if (auto ok = overlap(candidates[i], result); !ok)
         return tl::unexpected(ok.error());
     results.push_back(std::move(result));
   }
@@ -397,9 +323,7 @@ Expected<std::string> Planner::writeHints(const FlowGraph &graph,
   return text + ratio + "wrote " + options.hintsOutput + "\n";
 }
 
-Expected<void> Planner::overlap(const search::Candidate &candidate,
-                                const std::vector<ParameterOps> &parameters,
-                                MeshResult &result) {
+Expected<void> Planner::overlap(const search::Candidate &candidate, MeshResult &result) {
   // A mesh whose plans are slower when work takes turns may have the fastest now.
   if (!result.found && result.reason.proved && !result.reason.isSlower)
     return {};
@@ -414,14 +338,11 @@ Expected<void> Planner::overlap(const search::Candidate &candidate,
   std::vector<search::Decided> known;
   if (result.found)
     known.push_back(result.found->plan);
-  FlowGraph copy = candidate.graph;
   if (search.pins.empty())
     for (search::KnownPlan &plan :
-         search::knownPlans(copy, candidate.placement, parameters))
+         search::knownPlans(candidate.graph, candidate.placement, candidate.parameters))
       if (plan.plan && (!search.memoryLimit || plan.memory <= *search.memoryLimit))
         known.push_back(std::move(*plan.plan));
-  if (copy.atoms.size() != candidate.graph.atoms.size())
-    known.resize(result.found ? 1 : 0);
   auto best = search::planOverlapped(timing, *model, known, search);
   if (!best)
     return tl::unexpected(best.error());
@@ -470,12 +391,15 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
-  startKnown(chosen.mesh, *flow, *placement);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
-  if (isAnyChosen && !options.overlap) // what was chosen is the plan of a try
-    chosen.found = *search::orKnown(std::move(*chosen.found), (*flow)->graph, *placement,
-                                    knownOn(chosen.mesh, *flow, *placement), again);
+  // Beside what else is told.
+  std::future<std::vector<search::KnownPlan>> pricing;
+  if (!chosen.found->known)
+    pricing = std::async(
+        std::launch::async, [&, parameters = parametersOf(function(), **flow)] {
+          return search::knownPlans((*flow)->graph, *placement, parameters);
+        });
   // What was chosen may be outside of the space of the bound.
   if (isAnyBounded && chosen.lowerBound)
     chosen.lowerBound = std::min(*chosen.lowerBound, chosen.found->cost.total());
@@ -489,7 +413,7 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   story.overlap = *overlapped;
   story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
   story.isForOverlap = options.overlap && !isAnyChosen;
-  story.known = knownOn(chosen.mesh, *flow, *placement);
+  story.known = chosen.found->known ? *chosen.found->known : pricing.get();
   story.name = search::planName((*flow)->graph, chosen.found->plan.strategies);
   story.rates = ratesOf(**flow, *chosen.found, target);
   std::string text = planText(story);

@@ -3,7 +3,6 @@
 
 #include "dialects/Dist/PlanAttributes.h"
 #include "partita/Base/Units.h"
-#include "partita/Search/Compare.h"
 #include "partita/Search/Throughput.h"
 #include "partita/Topology/HostFile.h"
 #include "passes/Shard/OptimizerStates.h"
@@ -135,8 +134,7 @@ Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
   options.workLimit = mostWork;
   options.memoryLimit = target->memoryLimit;
   options.pins = pins;
-  auto found = search::orKnown(search::search(graph, *placement, options), graph,
-                               *placement, parametersOf(function, flow), options);
+  auto found = search::search(graph, *placement, options, parametersOf(function, flow));
   if (!found) {
     std::string text = "no plan: " + found.error().message;
     if (const auto &least = found.error().least)

@@ -85,11 +85,25 @@ struct Model {
   int64_t fixedBytes = 0; ///< of sources too small to be looked at
 
   Decided decide(Timing &timing, const std::vector<uint32_t> &answer) const;
+  /// The answer that stands for a plan; absent: the plan is outside of the space, which
+  /// has no such strategy of an op or no such copies of a value.
+  std::optional<std::vector<uint32_t>> answerOf(Timing &timing,
+                                                const Decided &plan) const;
+};
+
+/// Which bytes a model counts of values that several ops read: its choices do not say who
+/// reads which copy.
+enum class Rows {
+  /// No plan takes more than its answer says: an answer that fits is a plan that fits.
+  Most,
+  /// No plan takes less: where no answer fits, no plan does.
+  Least
 };
 
 struct ModelOptions {
   /// Bytes that one device may use; absent: memory is not modelled.
   std::optional<int64_t> memoryLimit;
+  Rows rows = Rows::Most;
   Pins pins;
   /// Conversions of one value at most, where users in several ops share them.
   size_t mostCopies = 2;

@@ -7,6 +7,7 @@
 #define PARTITA_SEARCH_SEARCH_H
 
 #include "partita/Base/Stop.h"
+#include "partita/Search/KnownPlans.h"
 #include "partita/Search/Memory.h"
 #include "partita/Search/Model.h"
 
@@ -41,6 +42,8 @@ struct Found {
   MemoryUse memory;
   double buildSeconds = 0, solveSeconds = 0;
   size_t variables = 0, edges = 0, tiedLayers = 0;
+  /// Plans that the search began from; absent where it ended without them.
+  std::shared_ptr<const std::vector<KnownPlan>> known;
   /// (total − lower bound) / total.
   double gap() const;
 };
@@ -65,22 +68,25 @@ struct NotFound {
   Picos freeLowerBound = 0;
 };
 
-/// The graph is finalized.
+/// The graph is finalized; the parameters are those of a training step.
 tl::expected<Found, NotFound> search(const FlowGraph &graph, const Placement &placement,
-                                     const SearchOptions &options);
+                                     const SearchOptions &options,
+                                     std::vector<ParameterOps> parameters = {});
 
 /// One of the meshes that may be taken.
 struct Candidate {
   const FlowGraph &graph; ///< finalized
   const Placement &placement;
   Pins pins;
+  std::vector<ParameterOps> parameters = {}; ///< of a training step
 };
 
 /// Searches for the fastest of all plans, one result per candidate. Every candidate is
 /// solved without memory first; then, from the least of those bounds on, in full, but for
-/// plans slower than the best so far. Of equally fast plans the first candidate's is
-/// found in any case. Threads look at different candidates; each has the time limit for
-/// itself.
+/// plans slower than the best so far. Where that is no proof and nothing is pinned, the
+/// search begins from the plans that people write. Of equally fast plans the first
+/// candidate's is found in any case. Threads look at different candidates; each has the
+/// time limit for itself.
 std::vector<tl::expected<Found, NotFound>>
 searchAll(const std::vector<Candidate> &candidates, const SearchOptions &options);
 

@@ -38,6 +38,10 @@ struct SolveOptions {
   /// Only answers below it are of interest: others may be left out, and where there are
   /// none the status is Infeasible and the bound this.
   std::optional<int64_t> upper;
+  /// An answer to begin from, one choice per variable; empty: none is known. It is not
+  /// looked at if it is none of the problem's answers below `upper`, or where classes may
+  /// be split into runs.
+  std::vector<uint32_t> start = {};
   /// Once it is raised the search ends as at a limit, with the best answer so far.
   StopFlag stop;
   /// Threads to use, at least 1.

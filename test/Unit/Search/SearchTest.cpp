@@ -182,6 +182,78 @@ TEST_CASE("memory of a plan is never more than the model's rows say") {
   }
 }
 
+/// Gives every choice a cost that no rule knows of, and every copy of a source one.
+static void addBiases(Model &model, test::RandomProgram &make) {
+  for (solver::Variable &variable : model.problem.variables)
+    for (int64_t &cost : variable.costs)
+      cost += static_cast<int64_t>(make.below(2'000'000));
+  for (const SharedSource &source : model.sources)
+    for (uint32_t copy : source.copies)
+      model.problem.variables[copy].costs = {0, 1};
+}
+
+TEST_CASE("memory of a plan is never less than the model's least rows say") {
+  int equal = 0, count = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    test::RandomProgram make(seed);
+    Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
+    test::Program program = seed % 4 < 2 ? make.make(5) : make.step();
+    FlowGraph graph = program.build(mesh);
+    Topology topology = make.topology(mesh);
+    Placement placement = *Placement::create(mesh, topology);
+    Timing timing(graph, placement);
+    ModelOptions options;
+    options.memoryLimit = int64_t(1) << 40;
+    options.rows = Rows::Least;
+    options.smallSource = options.leastGathered = 64;
+    auto model = buildModel(timing, options);
+    REQUIRE(model);
+    addBiases(*model, make);
+    auto solution = solver::solve(model->problem);
+    REQUIRE(solution);
+    auto price = solver::verify(model->problem, solution->choices);
+    REQUIRE(price);
+    MemoryUse use = memoryOf(timing, model->decide(timing, solution->choices));
+    INFO("seed " << seed);
+    CHECK(use.peak() >= static_cast<int64_t>(price->peakBytes));
+    equal += use.peak() == static_cast<int64_t>(price->peakBytes);
+    ++count;
+  }
+  CHECK(equal > count / 2);
+}
+
+TEST_CASE("an answer stands for the plan that is read off it") {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    test::RandomProgram make(seed);
+    Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
+    test::Program program = seed % 4 < 2 ? make.make(5) : make.step();
+    FlowGraph graph = program.build(mesh);
+    Topology topology = make.topology(mesh);
+    Placement placement = *Placement::create(mesh, topology);
+    Timing timing(graph, placement);
+    ModelOptions options;
+    options.memoryLimit = int64_t(1) << 40;
+    options.smallSource = options.leastGathered = 64;
+    auto model = buildModel(timing, options);
+    REQUIRE(model);
+    const solver::Problem plain = model->problem;
+    addBiases(*model, make);
+    auto solution = solver::solve(model->problem);
+    REQUIRE(solution);
+    const Decided plan = model->decide(timing, solution->choices);
+    INFO("seed " << seed);
+    auto answer = model->answerOf(timing, plan);
+    REQUIRE(answer);
+    auto given = solver::verify(plain, solution->choices),
+         read = solver::verify(plain, *answer);
+    REQUIRE(read);
+    // Copies that nobody reads are no part of a plan.
+    CHECK(read->cost <= given->cost);
+    CHECK(evaluate(timing, model->decide(timing, *answer)).total() ==
+          evaluate(timing, plan).total());
+  }
+}
+
 TEST_CASE("weights that do not fit are kept in parts and gathered before they are read") {
   Program program;
   program.argument("x", {4096, 256});

@@ -202,6 +202,41 @@ TEST_CASE("a search ends as soon as its bound passes the upper bound it is given
   }
 }
 
+TEST_CASE("a search begins from an answer that is given") {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    CAPTURE(seed);
+    Problem problem = banded(seed);
+    std::mt19937_64 random(seed); // pairs that use memory are variables of the core alone
+    for (size_t e = 0; e < problem.edges.size(); e += 5) {
+      std::vector<int64_t> bytes;
+      for (int i = 0; i < 16; ++i)
+        bytes.push_back(static_cast<int64_t>(random() % 40));
+      const int64_t begin = problem.edges[e].second;
+      problem.edges[e].usages.push_back({begin, begin + 3, std::move(bytes)});
+    }
+    SolveOptions options;
+    options.workLimit = 2'000'000;
+    const Solution best = *solve(problem, options);
+    REQUIRE(best.status == Status::Optimal);
+    options.workLimit = 1;
+    const Solution alone = *solve(problem, options);
+    CHECK((alone.choices.empty() || alone.cost > best.cost));
+    options.start = best.choices;
+    const Solution begun = *solve(problem, options);
+    CHECK(begun.cost == best.cost);
+    CHECK(begun.lowerBound <= best.lowerBound);
+    // Too many bytes: it is no answer.
+    for (size_t v = 0; v < options.start.size(); ++v) {
+      const auto &bytes = problem.variables[v].usages[0].bytes;
+      options.start[v] =
+          static_cast<uint32_t>(std::ranges::max_element(bytes) - bytes.begin());
+    }
+    REQUIRE(!verify(problem, options.start));
+    options.workLimit = 2'000'000;
+    CHECK(solve(problem, options)->cost == best.cost);
+  }
+}
+
 TEST_CASE("the upper bound holds where classes are split into runs, too") {
   int refuted = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
