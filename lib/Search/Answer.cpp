@@ -76,21 +76,21 @@ private:
             ->results[static_cast<size_t>(value.result)][choiceOf(value.producer)];
     std::set<int32_t> wanted = wantedForms(value), onTheWay;
     bool isReadAnew = false; // two readings of one form
-    std::set<std::pair<int32_t, int64_t>> seen;
+    std::set<int32_t> seen;
     for (const ServedLayout &entry : servedOf(shared.value)) {
       if (entry.halo)
         continue;
       const int32_t form = timing.forms.add(entry.layout);
-      isReadAnew |= form != produced && !seen.insert({form, 0}).second;
+      isReadAnew |= form != produced && !seen.insert(form).second;
       if (entry.uses.empty())
         onTheWay.insert(form);
     }
     wanted.erase(produced);
     onTheWay.erase(produced);
     onTheWay.insert(wanted.begin(), wanted.end());
-    return isReadAnew ? choose(shared, produced, {}, true)
-                      : choose(shared, produced, onTheWay, false) ||
-                            choose(shared, produced, wanted, false);
+    return (!isReadAnew && (choose(shared, produced, onTheWay, false) ||
+                            choose(shared, produced, wanted, false))) ||
+           choose(shared, produced, {}, true);
   }
   bool choose(const SharedValue &shared, int32_t produced,
               const std::set<int32_t> &copies, bool isReadAnew) {

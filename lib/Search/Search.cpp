@@ -67,8 +67,7 @@ private:
   Expected<void> beginFromKnown();
   Result orOutside(Result result, std::optional<Picos> upper);
   Expected<solver::Solution> run(Space &space, const Limits &limits);
-  Result keep(const Space &space, const solver::Solution &answer, Picos bound,
-              bool isProved);
+  Result keep(const Space &space, const solver::Solution &answer);
 
   const Candidate &candidate;
   const SearchOptions &options;
@@ -219,12 +218,12 @@ Expected<solver::Solution> Task::run(Space &space, const Limits &limits) {
   return solution;
 }
 
-Result Task::keep(const Space &space, const solver::Solution &answer, Picos bound,
-                  bool isProved) {
+Result Task::keep(const Space &space, const solver::Solution &answer) {
   found.plan = space.model.decide(timing, answer.choices);
   found.cost = evaluate(timing, found.plan);
-  found.lowerBound = bound;
-  found.proved = isProved && found.cost.total() == bound;
+  found.lowerBound = static_cast<Picos>(answer.lowerBound);
+  found.proved =
+      answer.status == solver::Status::Optimal && found.cost.total() == found.lowerBound;
   found.memory = memoryOf(timing, found.plan);
   found.isLimitFelt = most.rounds->isLimitFelt();
   return found;
@@ -237,43 +236,31 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
   if (isLast)
     if (auto ok = beginFromKnown(); !ok)
       return fail({ok.error().message, true, 0, false, std::nullopt});
-  auto rough = run(most, limits);
-  if (!rough)
-    return fail({rough.error().message, true, 0, false, std::nullopt});
-  const bool isFelt = most.rounds->isLimitFelt();
-  std::optional<solver::Solution> sure;
-  if (isFelt && !options.stop.isRaised()) {
+  auto answer = run(most, limits);
+  if (!answer)
+    return fail({answer.error().message, true, 0, false, std::nullopt});
+  Space *space = &most;
+  // That no answer fits may be the fault of its rows.
+  if (answer->status == solver::Status::Infeasible && most.rounds->isLimitFelt()) {
     if (!least) {
       least.emplace();
       if (auto ok = build(*least, Rows::Least); !ok)
         return fail({ok.error().message, true, 0, false, std::nullopt});
     }
-    if (!rough->choices.empty())
-      limits.upper = static_cast<Picos>(rough->cost);
-    auto more = run(*least, limits);
-    if (!more)
-      return fail({more.error().message, true, 0, false, std::nullopt});
-    sure = std::move(*more);
+    space = &*least;
+    answer = run(*least, limits);
+    if (!answer)
+      return fail({answer.error().message, true, 0, false, std::nullopt});
   }
-  const solver::Solution &proof = sure ? *sure : *rough;
-  const auto bound = static_cast<Picos>(proof.lowerBound);
-  fprintf(stderr,
-          "TASK felt %d upper %.6g last %d: rough status %d cost %.9g bound %.9g; sure "
-          "status %d cost %.9g bound %.9g\n",
-          isFelt, upper ? *upper * 1e-12 : 0.0, isLast, (int)rough->status,
-          (double)rough->cost * 1e-12, (double)rough->lowerBound * 1e-12,
-          sure ? (int)sure->status : -1, sure ? (double)sure->cost * 1e-12 : 0.,
-          sure ? (double)sure->lowerBound * 1e-12 : 0.);
-  if (sure && !sure->choices.empty())
-    return orOutside(keep(*least, *sure, bound, sure->status == solver::Status::Optimal),
-                     upper);
-  if (!rough->choices.empty())
-    return orOutside(keep(most, *rough, bound, true), upper);
-  const bool isProved = proof.status == solver::Status::Infeasible,
+  if (!answer->choices.empty() && (!upper || answer->cost < *upper))
+    return orOutside(keep(*space, *answer), upper);
+  const bool isProved = answer->status == solver::Status::Infeasible,
              isSlower = isProved && upper;
-  return fail(
-      {isSlower ? "no plan is faster than the best on another mesh" : proof.reason,
-       isProved, bound, isSlower, std::nullopt, found.freeLowerBound});
+  return orOutside(
+      fail({isSlower ? "no plan is faster than the best on another mesh" : answer->reason,
+            isProved, static_cast<Picos>(answer->lowerBound), isSlower, std::nullopt,
+            found.freeLowerBound}),
+      upper);
 }
 
 namespace {

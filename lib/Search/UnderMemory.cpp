@@ -203,8 +203,8 @@ Solution MemoryRounds::infeasible() {
     if (auto least = solve(bytesAsCosts(collapsed.withMemory({moment})), limits(0.5)))
       needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
   if (problem.memoryLimit && needed > *problem.memoryLimit)
-    last.reason = "infeasible: at one moment any plan needs at least " +
-                  std::to_string(needed + beside) + " bytes, the limit is " +
+    last.reason = "infeasible: any plan needs " + std::to_string(needed + beside) +
+                  " bytes or more at one moment, the limit is " +
                   std::to_string(*problem.memoryLimit + beside);
   return std::move(last);
 }

