@@ -66,6 +66,13 @@ private:
   /// In one of `parts` equal parts of what the search may take.
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes,
                                              int parts = 1);
+  using Outcome = tl::expected<search::Found, search::NotFound>;
+  /// Searches again with states in parts for ranks that hold the same, if the training
+  /// step asks for it; `notes` say of each candidate what stays whole.
+  void withParts(const std::vector<Flow> &flows,
+                 std::vector<search::Candidate> &candidates,
+                 const search::SearchOptions &search, std::vector<Outcome> &all,
+                 std::vector<std::vector<std::string>> &notes);
   /// The choices of the program on a mesh, as it is planned with so many bytes, or
   /// without a limit.
   Expected<std::unique_ptr<RecomputeChoices>> choicesOn(const Mesh &mesh,
@@ -240,9 +247,11 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   search::SearchOptions search = searchOptions();
   limit(search, parts);
   auto all = search::searchAll(candidates, search);
+  std::vector<std::vector<std::string>> notes(all.size());
+  withParts(flows, candidates, search, all, notes);
   std::vector<MeshResult> results;
   for (size_t i = 0; i < meshes.size(); ++i) {
-    MeshResult result{meshes[i], std::nullopt, {}, std::nullopt};
+    MeshResult result{meshes[i], std::nullopt, {}, std::nullopt, std::move(notes[i])};
     if (all[i]) {
       result.lowerBound = all[i]->lowerBound;
       result.found = std::move(*all[i]);
@@ -257,6 +266,29 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
     results.push_back(std::move(result));
   }
   return results;
+}
+
+void Planner::withParts(const std::vector<Flow> &flows,
+                        std::vector<search::Candidate> &candidates,
+                        const search::SearchOptions &search, std::vector<Outcome> &all,
+                        std::vector<std::vector<std::string>> &notes) {
+  std::vector<search::Candidate> again;
+  std::vector<size_t> which;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i])
+      continue;
+    auto homes =
+        homesInParts(function(), *flows[i], all[i]->plan.strategies, {}, notes[i]);
+    if (!homes)
+      return;
+    for (auto &[atom, axes] : pinsFor(flows[i]->graph, *homes))
+      candidates[i].pins.insert_or_assign(atom, axes);
+    again.push_back(candidates[i]);
+    which.push_back(i);
+  }
+  auto found = search::searchAll(again, search);
+  for (size_t i = 0; i < which.size(); ++i)
+    all[which[i]] = std::move(found[i]);
 }
 
 int64_t Planner::factorThatFits() {
@@ -443,6 +475,9 @@ Expected<PlannedModel> Planner::finish(size_t best) {
                             static_cast<double>(story.overlap->lowerBound) * 1e-12};
   certificate.searchSeconds = searchSeconds;
   dist::setCertificate(*compiler.module, certificate);
+  compiler.report.notes = {searchNote(*chosen.found, target)};
+  llvm::append_range(compiler.report.notes, chosen.notes);
+  llvm::append_range(compiler.report.notes, said);
   auto ok = compiler.stateFacts()
                 .and_then([&] {
                   return compiler.runPasses("", [](OpPassManager &manager) {

@@ -150,6 +150,8 @@ std::string partita::planText(const PlanStory &story) {
                       found.variables, found.edges, found.tiedLayers,
                       durationText(story.importSeconds).c_str(),
                       durationText(build).c_str(), durationText(solve).c_str());
+  for (const std::string &note : best.notes)
+    result += note + "\n";
   for (const std::string &choice : story.choices)
     result += choice + "\n";
   return result;

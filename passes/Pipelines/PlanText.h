@@ -23,6 +23,7 @@ struct MeshResult {
   search::NotFound reason;
   /// Time below which no plan on this mesh lies; nothing where there is no plan at all.
   std::optional<search::Picos> lowerBound;
+  std::vector<std::string> notes = {}; ///< of what was found
   /// With --overlap: of what was found, if anything was.
   std::optional<OverlapTime> overlap = std::nullopt;
 };

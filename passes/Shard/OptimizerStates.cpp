@@ -89,3 +89,20 @@ std::vector<ParameterOps> partita::parametersOf(FunctionOpInterface function,
       parameters.push_back(std::move(ops));
   return parameters;
 }
+
+std::optional<KeptLayouts> partita::homesInParts(FunctionOpInterface function,
+                                                 const dist::ProgramFlow &flow,
+                                                 const std::vector<Strategy> &strategies,
+                                                 const KeptLayouts &kept,
+                                                 std::vector<std::string> &notes) {
+  const OptimizerParallel knobs = optimizerParallelOf(function);
+  if (knobs.level == 0 || flow.graph.mesh.numRanks() == 1)
+    return std::nullopt;
+  Decision decision;
+  decision.strategies = strategies;
+  KeptLayouts homes =
+      optimizerHomes(flow.graph, decision, knobs, parametersOf(function, flow), notes);
+  for (const auto &[end, layout] : kept)
+    homes.insert_or_assign(end, layout);
+  return homes;
+}

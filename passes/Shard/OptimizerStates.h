@@ -4,6 +4,7 @@
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Rule/Decide/OptimizerParallel.h"
+#include "passes/Shard/KeptLayouts.h"
 
 namespace partita {
 
@@ -13,6 +14,15 @@ OptimizerParallel optimizerParallelOf(mlir::FunctionOpInterface function);
 /// The parameters of a training step, with what belongs to each.
 std::vector<ParameterOps> parametersOf(mlir::FunctionOpInterface function,
                                        const dist::ProgramFlow &flow);
+
+/// Where states are to lie, as the training step asks, for strategies that were decided
+/// without it: parts of moments, gradients and weights for ranks that hold the same; and
+/// what is kept anyway. Absent where it asks for nothing. Notes as optimizerHomes has.
+std::optional<KeptLayouts> homesInParts(mlir::FunctionOpInterface function,
+                                        const dist::ProgramFlow &flow,
+                                        const std::vector<Strategy> &strategies,
+                                        const KeptLayouts &kept,
+                                        std::vector<std::string> &notes);
 
 } // namespace partita
 

@@ -40,7 +40,7 @@ static void explain(const FlowGraph &graph, Decision &decision) {
     }
 }
 
-static std::string noteOf(const search::Found &found, const PlanTarget &target) {
+std::string partita::searchNote(const search::Found &found, const PlanTarget &target) {
   char gap[32];
   std::snprintf(gap, sizeof gap, "%.2g%%", 100 * found.gap());
   return "auto: predicted " + seconds(found.cost.total()) + " per run (" +
@@ -146,7 +146,7 @@ Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
   decision.strategies = found->plan.strategies;
   decision.servings = found->plan.servings;
   decision.price = price(graph, found->plan.strategies, found->plan.servings);
-  decision.notes.push_back(noteOf(*found, *target));
+  decision.notes.push_back(searchNote(*found, *target));
   explain(graph, decision);
   writeFound(function, flow, *found, *target);
   return decision;

@@ -316,22 +316,18 @@ private:
   Expected<Decision> withOptimizer(func::FuncOp function, const dist::ProgramFlow &flow,
                                    const KeptLayouts &kept, bool searches,
                                    Decision decision) {
-    OptimizerParallel knobs = optimizerParallelOf(function);
-    if (knobs.level == 0 || flow.graph.mesh.numRanks() == 1)
-      return decision;
-    auto parameters = parametersOf(function, flow);
     std::vector<std::string> notes;
-    KeptLayouts homes = optimizerHomes(flow.graph, decision, knobs, parameters, notes);
-    for (const auto &[end, layout] : kept)
-      homes.insert_or_assign(end, layout);
+    auto homes = homesInParts(function, flow, decision.strategies, kept, notes);
+    if (!homes)
+      return decision;
     if (searches) {
       auto again =
-          decideBySearch(function, flow, how.machine, pinsFor(flow.graph, homes));
+          decideBySearch(function, flow, how.machine, pinsFor(flow.graph, *homes));
       if (!again)
         return again;
       decision = std::move(*again);
     } else {
-      placeOptimizer(flow.graph, homes, parameters, decision);
+      placeOptimizer(flow.graph, *homes, parametersOf(function, flow), decision);
     }
     llvm::append_range(decision.notes, notes);
     return decision;

@@ -1,7 +1,9 @@
 """Compiles a model, follows the plan that this wrote, and begins with its L2: plan.json must
 be the same each time, byte for byte.
-usage: plan_again.py PARTITA WORK MODEL [--no-levels] OPTION...
---no-levels: of entries and stages, of which no compile begins with L2."""
+usage: plan_again.py PARTITA WORK MODEL [--no-levels] [--planned] OPTION...
+--no-levels: of entries and stages, of which no compile begins with L2.
+--planned: `partita plan` finds the same, so that following its plan gives the same bytes but
+for seconds of the search and those with overlap, which it alone tells."""
 import difflib
 import json
 import os
@@ -10,9 +12,19 @@ import subprocess
 import sys
 
 
+def told(text):
+    """A plan without what one of the two commands alone says."""
+    plan = json.loads(text)
+    for entry in plan["entries"]:
+        for name in ("search_seconds", "overlapped_seconds", "overlapped_lower_bound_seconds"):
+            entry.get("certificate", {}).pop(name, None)
+    return json.dumps(plan, indent=1)
+
+
 def main(partita, work, model, *options):
     has_levels = "--no-levels" not in options
-    options = [option for option in options if option != "--no-levels"]
+    is_planned = "--planned" in options
+    options = [o for o in options if o not in ("--no-levels", "--planned")]
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
 
@@ -39,6 +51,13 @@ def main(partita, work, model, *options):
     same("followed", first, plan("followed", decided, "--plan", f"{work}/first/plan.json"))
     if has_levels:
         same("from L2", first, plan("from-l2", decided, "--from", "L2", *levels))
+    if is_planned:
+        done = subprocess.run([partita, "plan", model, "-o", f"{work}/planned.json",
+                               "--work", "4000000", *options], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"plan: {done.stderr}")
+        same("planned", told(first), told(plan("by-plan", decided, "--plan",
+                                               f"{work}/planned.json")))
     entries = json.loads(first)["entries"]
     stages = [stage for entry in entries for stage in entry["stages"]]
     marks = sum(len(node["names"]) for stage in stages for node in stage["nodes"]
