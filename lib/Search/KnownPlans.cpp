@@ -107,49 +107,33 @@ static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hint
   }
 }
 
-/// A ready rule, with the batch over the axes that it leaves, and the vocabulary split or
-/// not, whichever is faster, and the same with its moments in parts; nothing where the
-/// model has no blocks of its kind, or none that divides.
-static std::vector<KnownPlan> byRule(const FlowGraph &graph, const Placement &placement,
-                                     const std::string &rule,
+/// A ready rule over an axis, with the batch over the axes that it leaves and, where that
+/// can be, the vocabulary split too, and the same with its moments in parts; nothing
+/// where the model has no blocks of its kind, or none that divides.
+static std::vector<KnownPlan> byRule(const FlowGraph &given, const Placement &placement,
+                                     const std::string &rule, const AxisRef &axis,
                                      const std::vector<ParameterOps> &parameters) {
-  auto blocks = readyHints(graph, rule);
+  auto blocks = readyHints(given, rule + ":" + given.mesh.str(axis));
   if (!blocks || blocks->nodes.empty())
     return {};
-  auto axes = readyAxis(graph.mesh, rule);
-  struct Variant {
-    FlowGraph graph; ///< hints may cut its dims
-    Decision decision;
-    std::unique_ptr<Timing> timing;
-    KnownPlan plan;
-  };
-  std::unique_ptr<Variant> best;
-  for (bool withHead : {false, true}) {
-    if (withHead && !axes)
-      continue;
-    FlowGraph copy = graph;
-    Hints hints = *blocks;
-    if (withHead)
-      addColumns(copy, *axes, hints);
-    auto decision = decide(copy, ShardMode::DataParallel, hints);
-    if (!decision)
-      continue;
-    auto now = std::make_unique<Variant>(std::move(copy), std::move(*decision), nullptr,
-                                         KnownPlan());
-    now->timing = std::make_unique<Timing>(now->graph, placement);
-    now->plan =
-        priced(*now->timing, rule, {now->decision.strategies, now->decision.servings});
-    if (!best || now->plan.time < best->plan.time)
-      best = std::move(now);
+  Hints withHead = *blocks;
+  addColumns(given, {axis}, withHead);
+  auto copy = std::make_unique<FlowGraph>(given); // hints may cut its dims
+  auto decision = decide(*copy, ShardMode::DataParallel, withHead);
+  if (!decision) {
+    copy = std::make_unique<FlowGraph>(given);
+    decision = decide(*copy, ShardMode::DataParallel, *blocks);
   }
-  std::vector<KnownPlan> plans;
-  if (!best)
-    return plans;
-  plans.push_back(std::move(best->plan));
+  if (!decision)
+    return {};
+  const FlowGraph &graph = *copy;
+  Timing timing(graph, placement);
+  std::vector<KnownPlan> plans{
+      priced(timing, rule, {decision->strategies, decision->servings})};
   if (!parameters.empty())
-    plans.push_back(withParts(*best->timing, rule + " zero-1", std::move(best->decision),
-                              1, parameters));
-  if (best->graph.atoms.size() != graph.atoms.size())
+    plans.push_back(
+        withParts(timing, rule + " zero-1", std::move(*decision), 1, parameters));
+  if (graph.atoms.size() != given.atoms.size())
     for (KnownPlan &plan : plans)
       plan.plan.reset();
   return plans;
@@ -179,16 +163,75 @@ static std::vector<KnownPlan> dataParallel(FlowGraph &graph, const Placement &pl
   return plans;
 }
 
-std::vector<KnownPlan> search::knownPlans(const FlowGraph &given,
+/// Those of ready rules alone: the others are the same on every mesh.
+static std::vector<KnownPlan> readyPlans(const FlowGraph &graph,
+                                         const Placement &placement,
+                                         const std::vector<ParameterOps> &parameters) {
+  std::vector<KnownPlan> plans;
+  for (const char *rule : {"megatron", "megatron-sp", "megatron-ep"})
+    for (const AxisRef &axis : graph.mesh.all())
+      if (axis.size > 1)
+        for (KnownPlan &plan : byRule(graph, placement, rule, axis, parameters))
+          plans.push_back(std::move(plan));
+  for (KnownPlan &plan : plans)
+    plan.mesh = graph.mesh.str();
+  return plans;
+}
+
+std::vector<KnownPlan> search::knownPlans(const FlowGraph &graph,
                                           const Placement &placement,
                                           const std::vector<ParameterOps> &parameters) {
-  FlowGraph graph = given; // hints may cut its dims
-  std::vector<KnownPlan> plans = dataParallel(graph, placement, parameters);
-  for (const char *rule : {"megatron", "megatron-sp"})
-    for (KnownPlan &plan : byRule(graph, placement, rule, parameters))
-      plans.push_back(std::move(plan));
-  if (graph.atoms.size() != given.atoms.size())
-    for (KnownPlan &plan : plans)
+  FlowGraph copy = graph; // what is decided may cut its dims
+  std::vector<KnownPlan> plans = dataParallel(copy, placement, parameters);
+  for (KnownPlan &plan : plans) {
+    plan.mesh = graph.mesh.str();
+    plan.isOfBatch = true;
+    if (copy.atoms.size() != graph.atoms.size())
       plan.plan.reset();
+  }
+  for (KnownPlan &plan : readyPlans(graph, placement, parameters))
+    plans.push_back(std::move(plan));
   return plans;
+}
+
+/// Of plans with one name the best, names in the order in which they come.
+static std::vector<KnownPlan> bestOfEach(std::vector<KnownPlan> plans,
+                                         std::optional<int64_t> memoryLimit) {
+  auto rank = [&](const KnownPlan &plan) {
+    return std::pair(memoryLimit && plan.memory > *memoryLimit, plan.time);
+  };
+  std::vector<KnownPlan> best;
+  for (KnownPlan &plan : plans) {
+    auto same = std::ranges::find(best, plan.name, &KnownPlan::name);
+    if (same == best.end())
+      best.push_back(std::move(plan));
+    else if (rank(plan) < rank(*same))
+      *same = std::move(plan);
+  }
+  return best;
+}
+
+std::vector<KnownPlan> search::knownPlans(const std::vector<MeshProgram> &meshes,
+                                          std::optional<int64_t> memoryLimit,
+                                          const std::vector<KnownPlan> *first) {
+  std::vector<KnownPlan> known;
+  // A mesh whose plans are slower than the best of each name has none to tell.
+  auto isBehind = [&](Picos bound) {
+    return std::ranges::all_of(known, [&](const KnownPlan &it) {
+      return it.isOfBatch ||
+             ((!memoryLimit || it.memory <= *memoryLimit) && it.time <= bound);
+    });
+  };
+  for (const MeshProgram &it : meshes) {
+    const bool isFirst = &it == &meshes.front();
+    if (!isFirst && isBehind(it.lowerBound))
+      continue;
+    std::vector<KnownPlan> more = isFirst && first ? *first
+                                  : isFirst
+                                      ? knownPlans(it.graph, it.placement, it.parameters)
+                                      : readyPlans(it.graph, it.placement, it.parameters);
+    known.insert(known.end(), more.begin(), more.end());
+    known = bestOfEach(std::move(known), memoryLimit);
+  }
+  return known;
 }

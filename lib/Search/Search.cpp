@@ -241,7 +241,9 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
     return fail({answer.error().message, true, 0, false, std::nullopt});
   Space *space = &most;
   // That no answer fits may be the fault of its rows.
-  if (answer->status == solver::Status::Infeasible && most.rounds->isLimitFelt()) {
+  const bool isSlowAnyway = upper && found.freeLowerBound >= *upper;
+  if (answer->status == solver::Status::Infeasible && most.rounds->isLimitFelt() &&
+      !isSlowAnyway) {
     if (!least) {
       least.emplace();
       if (auto ok = build(*least, Rows::Least); !ok)

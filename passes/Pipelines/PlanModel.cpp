@@ -109,6 +109,10 @@ private:
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
+  using KnownPlans = std::vector<search::KnownPlan>;
+  /// Begins to price, on another thread, plans that people write for the program on each
+  /// of the meshes.
+  Expected<std::future<KnownPlans>> startKnown(const MeshResult &chosen);
   Expected<PlannedModel> finish(size_t best);
   /// With --overlap: the plan of a mesh that is the fastest so, if there is one.
   Expected<void> overlap(const search::Candidate &candidate, MeshResult &result);
@@ -414,9 +418,44 @@ Expected<OverlapTime> Planner::overlapOf(search::Timing &timing,
   return OverlapTime{search::simulate(timing, chosen.found->plan).time, *bound};
 }
 
+Expected<std::future<Planner::KnownPlans>> Planner::startKnown(const MeshResult &chosen) {
+  std::vector<const MeshResult *> order{&chosen};
+  for (const MeshResult &it : results)
+    if (it.lowerBound && &it != &chosen)
+      order.push_back(&it);
+  std::stable_sort(order.begin() + 1, order.end(),
+                   [](auto *a, auto *b) { return *a->lowerBound < *b->lowerBound; });
+  struct OnMesh {
+    Flow flow;
+    Placement placement;
+    std::vector<ParameterOps> parameters;
+    search::Picos lowerBound;
+  };
+  auto all = std::make_shared<std::vector<OnMesh>>();
+  for (const MeshResult *it : order) {
+    search::Pins pins;
+    auto flow = flowOn(it->mesh, pins);
+    if (!flow)
+      return tl::unexpected(flow.error());
+    auto parameters = parametersOf(function(), **flow);
+    all->push_back({std::move(*flow), *Placement::create(it->mesh, target.topology),
+                    std::move(parameters), it->lowerBound.value_or(0)});
+  }
+  return std::async(
+      std::launch::async, [all, first = chosen.found->known, limit = target.memoryLimit] {
+        std::vector<search::MeshProgram> meshes;
+        for (const OnMesh &it : *all)
+          meshes.push_back({it.lowerBound, it.flow->graph, it.placement, it.parameters});
+        return search::knownPlans(meshes, limit, first.get());
+      });
+}
+
 Expected<PlannedModel> Planner::finish(size_t best) {
   MeshResult &chosen = results[best];
   search::Pins pins;
+  auto pricing = startKnown(chosen); // beside what else is told
+  if (!pricing)
+    return tl::unexpected(pricing.error());
   auto flow = flowOn(chosen.mesh, pins);
   if (!flow)
     return tl::unexpected(flow.error());
@@ -425,13 +464,6 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
-  // Beside what else is told.
-  std::future<std::vector<search::KnownPlan>> pricing;
-  if (!chosen.found->known)
-    pricing = std::async(
-        std::launch::async, [&, parameters = parametersOf(function(), **flow)] {
-          return search::knownPlans((*flow)->graph, *placement, parameters);
-        });
   // What was chosen may be outside of the space of the bound.
   if (isAnyBounded && chosen.lowerBound)
     chosen.lowerBound = std::min(*chosen.lowerBound, chosen.found->cost.total());
@@ -445,7 +477,7 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   story.overlap = *overlapped;
   story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
   story.isForOverlap = options.overlap && !isAnyChosen;
-  story.known = chosen.found->known ? *chosen.found->known : pricing.get();
+  story.known = pricing->get();
   story.name = search::planName((*flow)->graph, chosen.found->plan.strategies);
   story.rates = ratesOf(**flow, *chosen.found, target);
   std::string text = planText(story);

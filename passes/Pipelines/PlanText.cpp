@@ -65,11 +65,13 @@ static std::string knownText(const PlanStory &story, const Found &found) {
   std::string result;
   for (const KnownPlan &plan : story.known) {
     bool fits = !story.target.memoryLimit || plan.memory <= *story.target.memoryLimit;
-    result += formatted("  %-14s %s, %.3f of ours, %s%s\n", plan.name.c_str(),
+    const bool isElsewhere = plan.mesh != story.meshes[story.best].mesh.str();
+    result += formatted("  %-14s %s, %.3f of ours, %s%s%s\n", plan.name.c_str(),
                         timeText(plan.time).c_str(),
                         static_cast<double>(plan.time) /
                             static_cast<double>(std::max<Picos>(1, found.cost.total())),
-                        bytesText(plan.memory).c_str(), fits ? "" : ", does not fit");
+                        bytesText(plan.memory).c_str(), fits ? "" : ", does not fit",
+                        isElsewhere ? (", on " + plan.mesh).c_str() : "");
   }
   return result.empty() ? result : "other plans, priced alike:\n" + result;
 }
