@@ -4,6 +4,7 @@
 #include "partita/Base/Units.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 using namespace partita;
@@ -215,6 +216,57 @@ MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
       use.largest.push_back({timing.graph.values[static_cast<size_t>(life.value)].name,
                              isWeight(life), life.live.bytes});
   return use;
+}
+
+NecessaryMemory search::necessaryMemory(const Timing &timing, int64_t devices,
+                                        bool countsWork) {
+  const FlowGraph &graph = timing.graph;
+  NecessaryMemory needed;
+  auto partOf = [&](const FlowValue &value) {
+    return (elementCount(value.shape) + devices - 1) / devices * value.elementBytes;
+  };
+  auto valueOf = [&](int32_t v) -> const FlowValue & {
+    return graph.values[static_cast<size_t>(v)];
+  };
+  // What is carried from trip to trip is there while its loop runs.
+  auto lasts = [](const FlowOp &producer) {
+    return producer.kind == FlowKind::Source ||
+           (producer.kind == FlowKind::State && producer.tied >= 0);
+  };
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const FlowValue &value = graph.values[v];
+    if (value.producer < 0 || value.uses.empty())
+      continue;
+    const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
+    if (lasts(producer) && !producer.isUniform() &&
+        !timing.liesElsewhere(static_cast<int32_t>(v)))
+      needed.lasting += partOf(value);
+  }
+  // What is larger than all of which it is made may be read in the place of that.
+  auto hasPlace = [&](int32_t v) {
+    const int32_t op = valueOf(v).producer;
+    if (op < 0 || timing.isView(op) || timing.isStreamed(v) || timing.hasNoBytes(v))
+      return false;
+    const FlowOp &producer = graph.ops[static_cast<size_t>(op)];
+    return producer.kind == FlowKind::Compute &&
+           std::ranges::any_of(producer.operands, [&](int32_t operand) {
+             return elementCount(valueOf(operand).shape) >=
+                    elementCount(valueOf(v).shape);
+           });
+  };
+  for (const FlowOp &op : graph.ops) {
+    if (!countsWork || op.kind != FlowKind::Compute || !isMatmul(op))
+      continue;
+    const std::set<int32_t> read(op.operands.begin(), op.operands.begin() + 2);
+    int64_t bytes = 0;
+    for (int32_t v : read)
+      bytes += hasPlace(v) ? partOf(valueOf(v)) : 0;
+    if (bytes > needed.working) {
+      needed.working = bytes;
+      needed.product = op.name;
+    }
+  }
+  return needed;
 }
 
 std::string search::kindsText(const MemoryUse &memory) {

@@ -21,6 +21,10 @@ static constexpr SolveOptions::Enough whileExploring{0.05, 30'000, 1e-6, 30'000}
 /// Of the time, what rounds may take before the solver gets all moments at once.
 static constexpr double shareOfRounds = 0.7;
 static constexpr int mostRounds = 64;
+/// Moments of which it is looked at how many bytes they need at least, those that were
+/// found last, and the work for each.
+static constexpr size_t mostExplained = 3;
+static constexpr int64_t explanationWork = 20'000;
 /// Prices of memory that are tried, the part of the time for each, and what is enough.
 static constexpr int mostPrices = 8;
 static constexpr double shareOfPrice = 0.05;
@@ -115,6 +119,9 @@ Expected<void> MemoryRounds::round() {
     return {};
   isOpen = isExploring = true;
   moments.insert(place, moment);
+  latest.push_back(moment);
+  if (latest.size() > mostExplained)
+    latest.erase(latest.begin());
   return {};
 }
 
@@ -195,17 +202,25 @@ static Problem bytesAsCosts(Problem problem) {
   return problem;
 }
 
-Solution MemoryRounds::infeasible() {
-  if (options.upper || rows == Rows::Most) // which prove nothing of plans
+Solution MemoryRounds::infeasible(bool isLast) {
+  // Most rows prove nothing of plans.
+  if (options.upper || rows == Rows::Most || !isLast)
     return std::move(last);
   int64_t needed = 0;
-  for (int64_t moment : moments)
-    if (auto least = solve(bytesAsCosts(collapsed.withMemory({moment})), limits(0.5)))
+  for (int64_t moment : latest) {
+    SolveOptions now = options;
+    now.workLimit = explanationWork;
+    now.upper.reset();
+    if (auto least = solve(bytesAsCosts(collapsed.withMemory({moment})), now))
       needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
+  }
   if (problem.memoryLimit && needed > *problem.memoryLimit)
     last.reason = "infeasible: any plan needs " + std::to_string(needed + beside) +
                   " bytes or more at one moment, the limit is " +
                   std::to_string(*problem.memoryLimit + beside);
+  else
+    last.reason = "infeasible: no plan has room for every moment, the limit is " +
+                  std::to_string(*problem.memoryLimit + beside) + " bytes";
   return std::move(last);
 }
 
@@ -220,7 +235,7 @@ Expected<Solution> MemoryRounds::finish(bool isLast) {
       return tl::unexpected(ok.error());
   }
   if (last.status == Status::Infeasible && !hasAnswer())
-    return infeasible();
+    return infeasible(isLast);
   if (best.choices.empty()) {
     best.status = Status::Unknown;
     best.reason = "no plan was found that fits, and no proof that there is none";

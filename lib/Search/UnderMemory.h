@@ -74,7 +74,7 @@ private:
     return !best.choices.empty() && (!options.upper || best.cost < *options.upper);
   }
   /// Says how much memory is missing.
-  solver::Solution infeasible();
+  solver::Solution infeasible(bool isLast);
   Expected<solver::Solution> finish(bool isLast);
   solver::SolveOptions limits(double share) const;
   bool isLate() const;
@@ -88,6 +88,7 @@ private:
   /// The collapsed problem with no usages but those that `peakOf` counts in full.
   solver::Problem own;
   std::vector<int64_t> moments; ///< time steps of the collapsed problem
+  std::vector<int64_t> latest;  ///< of these the last ones that were added
   /// Of the collapsed problem; its lowerBound holds also before there is an answer.
   solver::Solution best;
   solver::Solution last; ///< of the last round

@@ -107,8 +107,10 @@ private:
   /// Keeps what comes nearest to a limit that nothing meets.
   void note(const Mesh &mesh, const search::NotFound &reason);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
-  /// How many times as many devices would do, along the outermost level; 0: unknown.
-  int64_t factorThatFits();
+  /// What every plan needs on such a mesh; fills `leastDevices`.
+  Expected<search::NecessaryMemory> necessaryOn(const Mesh &mesh);
+  /// An error where sums over the program say that nothing fits.
+  Expected<void> checkNecessary(const Mesh &mesh);
   using KnownPlans = std::vector<search::KnownPlan>;
   /// Begins to price, on another thread, plans that people write for the program on each
   /// of the meshes.
@@ -143,6 +145,7 @@ private:
   bool isAnyChosen = false; ///< whether plans were looked at with something chosen
   double importSeconds = 0, searchSeconds = 0;
   int searches = 0;
+  int64_t leastDevices = 0; ///< that have room for what every plan needs
 };
 } // namespace
 
@@ -295,20 +298,46 @@ void Planner::withParts(const std::vector<Flow> &flows,
     all[which[i]] = std::move(found[i]);
 }
 
-int64_t Planner::factorThatFits() {
-  for (int64_t factor = 2; factor <= 64; factor *= 2) {
-    Topology larger = target.topology;
-    if (larger.levels.empty())
-      return 0;
-    larger.levels.back().size *= factor;
-    std::swap(larger, target.topology);
-    auto result = searchOn(search::meshesOf(target.topology, mostAxes()));
-    std::swap(larger, target.topology);
-    if (result && std::any_of(result->begin(), result->end(),
-                              [](const MeshResult &it) { return it.found.has_value(); }))
-      return factor;
+Expected<search::NecessaryMemory> Planner::necessaryOn(const Mesh &mesh) {
+  search::Pins pins;
+  auto flow = flowOn(mesh, pins);
+  if (!flow)
+    return tl::unexpected(flow.error());
+  auto placement = Placement::create(mesh, target.topology);
+  if (!placement)
+    return tl::unexpected(placement.error());
+  const search::Timing timing((*flow)->graph, *placement, /*anyRecompute=*/true);
+  const bool countsWork = !choosesAccumulation(job);
+  auto needed = [&](int64_t devices) {
+    return search::necessaryMemory(timing, devices, countsWork);
+  };
+  // No fewer devices have room for the sums.
+  for (int64_t low = 0, high = int64_t(1) << 20; high - low > 1;) {
+    const int64_t middle = (low + high) / 2;
+    (needed(middle).bytes() > *target.memoryLimit ? low : high) = middle;
+    leastDevices = high;
   }
-  return 0;
+  return needed(mesh.numRanks());
+}
+
+Expected<void> Planner::checkNecessary(const Mesh &mesh) {
+  if (!target.memoryLimit)
+    return {};
+  auto needed = necessaryOn(mesh);
+  if (!needed)
+    return tl::unexpected(needed.error());
+  if (needed->bytes() <= *target.memoryLimit)
+    return {};
+  return makeError("no plan fits: whatever is chosen, each of " +
+                   std::to_string(mesh.numRanks()) + " devices (" +
+                   target.topology.device.name + ") needs " + bytesText(needed->bytes()) +
+                   " or more, " + bytesText(needed->lasting) +
+                   " for weights and states in equal parts" +
+                   (needed->working > 0 ? " and " + bytesText(needed->working) +
+                                              " for what '" + needed->product + "' reads"
+                                        : "") +
+                   "; the limit is " + bytesText(*target.memoryLimit) + "; " +
+                   std::to_string(leastDevices) + " devices or more are needed");
 }
 
 Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
@@ -316,17 +345,18 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
   if (reason.least && target.memoryLimit) {
     message += "; every device (" + target.topology.device.name + ") has " +
                bytesText(*target.memoryLimit) + ", and the plan of least memory" +
-               (isAnyChosen ? " that was found, whatever is chosen," : "") + " needs " +
-               bytesText(reason.least->peak()) + ": " + search::kindsText(*reason.least) +
-               "; largest: ";
+               (isAnyChosen    ? " that was found, whatever is chosen,"
+                : isAnyBounded ? " that computes nothing again"
+                               : "") +
+               " needs " + bytesText(reason.least->peak()) + ": " +
+               search::kindsText(*reason.least) + "; largest: ";
     std::string list;
     for (const search::MemoryShare &share : reason.least->largest)
       list +=
           (list.empty() ? "" : ", ") + ("'" + share.name + "' ") + bytesText(share.bytes);
     message += list;
-    if (int64_t factor = factorThatFits())
-      message += "; it fits on " + std::to_string(factor * target.topology.numDevices()) +
-                 " devices";
+    if (leastDevices > mesh.numRanks())
+      message += "; " + std::to_string(leastDevices) + " devices or more are needed";
     message +=
         "; a memory of " + bytesText(reason.least->peak()) + " per device would do";
   }
@@ -751,6 +781,8 @@ Expected<PlannedModel> Planner::run() {
     return tl::unexpected(ok.error());
   importSeconds = since();
   begin = Clock::now();
+  if (auto ok = checkNecessary(meshes.front()); !ok)
+    return tl::unexpected(ok.error());
   std::optional<size_t> best;
   for (const Mesh &mesh : meshes)
     job.progress("searching mesh " + mesh.str());

@@ -53,6 +53,17 @@ bool isReadByBackward(const FlowGraph &graph, const FlowUse &use, int32_t turn);
 /// At most `shares` entries in `largest`.
 MemoryUse memoryOf(Timing &timing, const Decided &plan, size_t shares = 5);
 
+/// What every plan needs on some of so many devices, whatever it computes again.
+struct NecessaryMemory {
+  int64_t lasting = 0; ///< weights and states in equal parts
+  int64_t working = 0; ///< of what one product reads beside them, in equal parts
+  std::string product; ///< which that is
+  int64_t bytes() const { return lasting + working; }
+};
+/// Sums over the program, without any plan. `countsWork`: else products may work on any
+/// part of their rows at a time, as where the number of micro-batches is open.
+NecessaryMemory necessaryMemory(const Timing &timing, int64_t devices, bool countsWork);
+
 /// "12 B of weights, 3 B of gradients, …" at the peak.
 std::string kindsText(const MemoryUse &memory);
 

@@ -193,7 +193,7 @@ static void addBiases(Model &model, test::RandomProgram &make) {
 }
 
 TEST_CASE("memory of a plan is never less than the model's least rows say") {
-  int equal = 0, count = 0;
+  int equal = 0, working = 0, count = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     test::RandomProgram make(seed);
     Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
@@ -217,10 +217,14 @@ TEST_CASE("memory of a plan is never less than the model's least rows say") {
     MemoryUse use = memoryOf(timing, model->decide(timing, solution->choices));
     INFO("seed " << seed);
     CHECK(use.peak() >= static_cast<int64_t>(price->peakBytes));
+    const NecessaryMemory sums = necessaryMemory(timing, mesh.numRanks(), true);
+    CHECK(use.peak() >= sums.bytes());
+    working += sums.working > 0;
     equal += use.peak() == static_cast<int64_t>(price->peakBytes);
     ++count;
   }
   CHECK(equal > count / 2);
+  CHECK(working > count / 10);
 }
 
 TEST_CASE("an answer stands for the plan that is read off it") {
