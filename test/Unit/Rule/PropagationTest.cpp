@@ -125,7 +125,9 @@ TEST_CASE("a split spatial dim goes on through windows, in positions") {
   program.windows("pool", "relu", 3, 2, 1, 0); // 7 positions
   program.windows("point", "pool", 1, 1, 0, 0);
   program.windows("global", "point", 7, 1, 0, 0);
+  program.windows("few", "point", 3, 3, 1, 1); // 3 positions
   program.result("global");
+  program.result("few");
   FlowGraph graph = program.build(*Mesh::parse("h=4"));
   // One padded extent unit for the whole class, although its dims differ in size.
   for (
@@ -140,6 +142,8 @@ TEST_CASE("a split spatial dim goes on through windows, in positions") {
     CHECK(found["relu"] == "[{2}, {3}, {14/16: h}]");
     CHECK(found["pool"] == "[{2}, {3}, {7/8: h}]");
     CHECK(found["point"] == "[{2}, {3}, {7/8: h}]");
+    // Fewer than ranks: the last has none. One alone is not worth a split.
+    CHECK(found["few"] == "[{2}, {3}, {3/4: h}]");
     CHECK(found["global"] == "[{2}, {3}, {1}]");
   }
 }
