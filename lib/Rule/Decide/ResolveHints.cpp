@@ -348,12 +348,13 @@ public:
 
 private:
   /// A hint for a weight is meant for the ops that use it: they are pinned like the
-  /// weight, where their loops allow it (an embedding's gather may not). So are those of
+  /// weight, where their loops allow it (an embedding's gather may not); in a training
+  /// step those of the forward pass, which the others follow. So are those of
   /// an input whose own loop is detached. False if loops were detached.
   bool pinUsers(const HintGroup &group) {
     const FlowValue &value = graph.values[group.value];
     const FlowOp &source = graph.ops[value.producer];
-    if (!source.isSource())
+    if (!source.isSource() && !source.isParameter)
       return true;
     bool again = false;
     for (size_t d = 0; d < value.shape.size(); ++d) {
@@ -370,9 +371,16 @@ private:
       if (wanted.empty() || (source.kind == FlowKind::Argument && !isDetached))
         continue;
       for (const FlowUse &use : value.uses)
-        again |= !pinUse(use, d, atoms, wanted);
+        if (source.isSource() || isComputed(use))
+          again |= !pinUse(use, d, atoms, wanted);
     }
     return !again;
+  }
+
+  /// True of a use by an op of the forward pass.
+  bool isComputed(const FlowUse &use) const {
+    const FlowOp &user = graph.ops[use.op];
+    return user.kind == FlowKind::Compute && user.isForward();
   }
 
   /// Pins one dim of one user as `wanted` says of the source's atoms, if it can be. False

@@ -1,8 +1,10 @@
 //===- AssignStrategies.cpp - Padded extents and deferred reductions ------===//
 #include "partita/Rule/Sharding/AssignStrategies.h"
+#include "partita/Rule/Sharding/AddPartials.h"
 #include "partita/Rule/Sharding/CarrySums.h"
 #include "partita/Rule/Sharding/MakeWhereAdded.h"
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Sharding/ReduceAtForks.h"
 #include "partita/Rule/Sharding/ServeUses.h"
 #include "partita/Rule/Sharding/Ties.h"
 
@@ -307,6 +309,8 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
     result.push_back(
         strategyOf(graph, static_cast<int32_t>(op), axes, padded, blocks, true));
   Deferrer(graph, result).run();
+  reduceAtForks(graph, result);
+  addPartials(graph, seeds, result);
   settleArguments(graph, result);
   settleStates(graph, result);
   settleTies(graph, result);

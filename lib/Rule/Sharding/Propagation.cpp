@@ -1,6 +1,8 @@
 //===- Propagation.cpp - From a few hints to a strategy per op ------------===//
 #include "partita/Rule/Sharding/Propagation.h"
 
+#include "Proposals.h"
+
 #include <algorithm>
 #include <cassert>
 #include <map>
@@ -90,22 +92,24 @@ std::string partita::toString(const FlowGraph &graph, const Conflict &conflict) 
 }
 
 namespace {
-/// One proposal to an op: axes for one of its atoms.
-struct Proposal {
-  int32_t atom;
-  AxisList axes;
-  int64_t savedBytes = 0; ///< bytes of values that then agree at both ends
-  int32_t via = -1;
-  std::string origin;
-};
-
 class Propagator {
 public:
-  Propagator(const FlowGraph &graph) : graph(graph) {
+  explicit Propagator(const FlowGraph &graph)
+      : graph(graph), hasBackward(!std::ranges::all_of(graph.ops, &FlowOp::isForward)) {
     state.axes.resize(graph.atoms.size());
     state.origins.resize(graph.atoms.size());
     fixed.resize(graph.atoms.size(), false);
     fixedAt.resize(graph.atoms.size(), 0);
+    together.resize(1);
+    std::vector<size_t> depths(graph.ops.size(), 0);
+    for (size_t op = 0; op < graph.ops.size(); ++op) {
+      for (int32_t value : graph.ops[op].operands)
+        if (int32_t producer = graph.values[value].producer; producer >= 0)
+          depths[op] = std::max(depths[op], depths[producer] + 1);
+      byDepth.resize(std::max(byDepth.size(), depths[op] + 1));
+      byDepth[depths[op]].push_back(static_cast<int32_t>(op));
+      together[0].push_back(static_cast<int32_t>(op));
+    }
   }
 
   Expected<void> seed(const std::vector<Seed> &seeds, int priority) {
@@ -148,14 +152,18 @@ public:
   /// Of a value that a hinted reader takes whole (below), the other readers hear last:
   /// their own neighbours go before it.
   void spread() {
-    findGathered();
-    for (int level = 0; level <= 2; ++level) {
-      if (level > 0)
-        settle(level, /*forwardOnly=*/true);
-      settle(level, /*forwardOnly=*/false);
+    for (isStep = false;; isStep = true) {
+      findGathered();
+      for (int level = 0; level <= 2; ++level) {
+        if (level > 0 && !isStep)
+          settle(level, /*forwardOnly=*/true);
+        settle(level, /*forwardOnly=*/false);
+      }
+      gathered.assign(graph.values.size(), {});
+      settle(2, /*forwardOnly=*/false);
+      if (isStep || !hasBackward)
+        return;
     }
-    gathered.assign(graph.values.size(), {});
-    settle(2, /*forwardOnly=*/false);
   }
 
   Propagated take() { return std::move(state); }
@@ -199,112 +207,102 @@ private:
   }
 
   /// Rounds over ops of priority ≤ level until nothing changes. After the first, only ops
-  /// next to a change are asked: the others would propose what they did before.
+  /// next to a change are asked: the others would propose what they did before. Towards
+  /// results alone, a round goes from depth to depth, so that an op chooses when all its
+  /// operands have: the values of an attention are made earlier than its weights.
   void settle(int level, bool forwardOnly) {
-    std::vector<int32_t> asked(graph.ops.size());
-    std::iota(asked.begin(), asked.end(), 0);
-    while (!asked.empty()) {
-      std::vector<Proposal> accepted;
-      for (int32_t op : asked)
-        if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
-          choose(op, forwardOnly, accepted);
-      asked.clear();
-      for (Proposal &p : accepted) {
-        asked.push_back(graph.atoms[p.atom].op);
-        for (const Atom::Link &link : graph.atoms[p.atom].links)
-          asked.push_back(graph.atoms[link.atom].op);
-        state.axes[p.atom] = std::move(p.axes);
-        state.origins[p.atom] = {std::move(p.origin), p.via};
+    std::vector<bool> isAsked(graph.ops.size(), true);
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const std::vector<int32_t> &ops : forwardOnly ? byDepth : together) {
+        std::vector<Proposal> accepted;
+        for (int32_t op : ops)
+          if (isAsked[op] && isOpen(graph.ops[op], level))
+            choose(op, forwardOnly, accepted);
+        for (int32_t op : ops)
+          isAsked[op] = false;
+        for (Proposal &p : accepted) {
+          isAsked[graph.atoms[p.atom].op] = true;
+          for (const Atom::Link &link : graph.atoms[p.atom].links)
+            isAsked[graph.atoms[link.atom].op] = true;
+          state.axes[p.atom] = std::move(p.axes);
+          state.origins[p.atom] = {std::move(p.origin), p.via};
+        }
+        changes |= !accepted.empty();
       }
-      std::sort(asked.begin(), asked.end());
-      asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
     }
   }
 
-  std::vector<Proposal> collect(int32_t op, bool forwardOnly) const {
+  bool isOpen(const FlowOp &op, int level) const {
+    return !op.isSource() && op.priority <= level && (isStep || op.isForward());
+  }
+
+  /// Collects what links propose to an op. Several may say the same axes: the first
+  /// origin by its text is told.
+  Asked collect(int32_t op, bool forwardOnly) const {
     std::map<std::pair<int32_t, AxisList>, Proposal> merged;
+    std::map<std::pair<int32_t, int32_t>, OtherEnd> ends;
     for (int32_t a : graph.allAtoms(op)) {
-      const Atom &atom = graph.atoms[a];
       if (fixed[a] || !state.axes[a].empty())
         continue;
       std::set<int32_t> counted;
-      for (const Atom::Link &link : atom.links) {
-        const Atom &from = graph.atoms[link.atom];
+      for (const Atom::Link &link : graph.atoms[a].links) {
+        if (!proposes(link, a, forwardOnly))
+          continue;
+        const int32_t from = graph.atoms[link.atom].op;
         const AxisList &axes = state.axes[link.atom];
-        bool isSource = graph.ops[from.op].isSource();
-        if (forwardOnly && graph.values[link.value].producer != from.op)
-          continue;
-        if (axes.empty() || !link.carries(axes) || (isSource && !fixed[link.atom]) ||
-            !canShard(graph, atom, axes))
-          continue;
-        if (graph.values[link.value].producer == from.op && isGathered(link, op))
-          continue;
-        Proposal &p = merged[{a, axes}];
-        p.atom = a;
-        p.axes = axes;
+        const std::string &origin = state.origins[link.atom].text;
+        Proposal &p = merged.try_emplace({a, axes}, Proposal{a, axes}).first->second;
         if (counted.insert(link.value).second)
           p.savedBytes += graph.values[link.value].bytes();
-        // Several may say the same axes: the first origin by its text is told.
-        if (p.via < 0 || state.origins[link.atom].text < p.origin) {
-          p.via = from.op;
-          p.origin = state.origins[link.atom].text;
+        if (p.via < 0 || origin < p.origin) {
+          p.via = from;
+          p.origin = origin;
         }
+        OtherEnd &end =
+            ends.try_emplace({link.value, from}, OtherEnd{link.value, {}}).first->second;
+        end.axes.emplace_back(a, axes);
       }
     }
-    std::vector<Proposal> result;
+    Asked asked;
     for (auto &entry : merged)
-      result.push_back(std::move(entry.second));
-    return result;
+      asked.proposals.push_back(std::move(entry.second));
+    std::set<OtherEnd> distinct;
+    for (auto &entry : ends)
+      distinct.insert(std::move(entry.second));
+    asked.ends.assign(distinct.begin(), distinct.end());
+    return asked;
   }
 
-  /// Accepts the proposals to one op that can hold together, most saving first.
+  /// True if the axes at the other end of a link are proposed to an open atom.
+  bool proposes(const Atom::Link &link, int32_t to, bool forwardOnly) const {
+    const Atom &atom = graph.atoms[to], &from = graph.atoms[link.atom];
+    const AxisList &axes = state.axes[link.atom];
+    const bool isForward = graph.values[link.value].producer == from.op;
+    const bool isSource = graph.ops[from.op].isSource();
+    return !(forwardOnly && !isForward) && !axes.empty() && link.carries(axes) &&
+           !(isSource && !fixed[link.atom]) && canFollow(graph, atom, axes) &&
+           !(isForward && isGathered(link, atom.op));
+  }
+
   void choose(int32_t op, bool forwardOnly, std::vector<Proposal> &accepted) {
-    std::vector<Proposal> proposals = collect(op, forwardOnly);
-    if (proposals.empty())
+    Asked asked = collect(op, forwardOnly);
+    if (asked.proposals.empty())
       return;
-    std::sort(proposals.begin(), proposals.end(),
-              [](const Proposal &a, const Proposal &b) {
-                if (a.savedBytes != b.savedBytes)
-                  return a.savedBytes > b.savedBytes;
-                int64_t sa = product(a.axes), sb = product(b.axes);
-                if (sa != sb)
-                  return sa > sb;
-                return std::tie(a.axes, a.atom) < std::tie(b.axes, b.atom);
-              });
-    AxisList used;
-    for (int32_t a : graph.allAtoms(op))
-      used.insert(used.end(), state.axes[a].begin(), state.axes[a].end());
-    std::vector<Proposal> taken;
-    for (Proposal &p : proposals) {
-      auto rival = std::find_if(taken.begin(), taken.end(), [&](const Proposal &t) {
-        return t.atom == p.atom || overlap(t.axes, p.axes);
-      });
-      if (rival != taken.end()) {
-        report(op, *rival, p);
-        continue;
-      }
-      if (overlap(used, p.axes)) {
-        reportUsed(op, p);
-        continue;
-      }
-      taken.push_back(std::move(p));
+    Choice choice = chooseAmong(graph, op, state.axes, std::move(asked));
+    for (const Rejected &it : choice.rejected) {
+      auto taken = std::ranges::find(choice.taken, it.by, &Proposal::atom);
+      const Proposal &other = it.proposal;
+      add({op,
+           taken == choice.taken.end()
+               ? here(it.by)
+               : Conflict::Side{taken->atom, taken->axes, taken->origin},
+           {other.atom, other.axes, other.origin}});
     }
-    for (Proposal &p : taken)
+    for (Proposal &p : choice.taken)
       accepted.push_back(std::move(p));
   }
 
-  void report(int32_t op, const Proposal &kept, const Proposal &rejected) {
-    if (kept.atom == rejected.atom && kept.axes == rejected.axes)
-      return;
-    add({op,
-         {kept.atom, kept.axes, kept.origin},
-         {rejected.atom, rejected.axes, rejected.origin}});
-  }
-  void reportUsed(int32_t op, const Proposal &rejected) {
-    for (int32_t a : graph.allAtoms(op))
-      if (overlap(state.axes[a], rejected.axes))
-        add({op, here(a), {rejected.atom, rejected.axes, rejected.origin}});
-  }
   Conflict::Side here(int32_t atom) const {
     return {atom, state.axes[atom], state.origins[atom].text};
   }
@@ -320,6 +318,9 @@ private:
   }
 
   const FlowGraph &graph;
+  const bool hasBackward;
+  std::vector<std::vector<int32_t>> byDepth, together; ///< ops, for settle
+  bool isStep = false; ///< whether ops behind the forward pass are asked
   Propagated state;
   std::vector<bool> fixed;
   std::vector<int> fixedAt; ///< the priority of the seed that fixed an atom

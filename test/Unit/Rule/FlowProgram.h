@@ -36,6 +36,11 @@ public:
     result(value);
     states.emplace_back(argument, ops.size() - 1);
   }
+  /// The same of what a training step learns.
+  void learn(const std::string &argument, const std::string &value) {
+    update(argument, value);
+    entry(argument).op.isParameter = true;
+  }
   /// As graph.contract, with its linear sets.
   void contract(const std::string &name, const std::string &a, const std::string &b,
                 const std::string &equation) {

@@ -1,73 +1,14 @@
 //===- PropagationTest.cpp - From a few hints to strategies ---------------===//
-#include "FlowProgram.h"
+#include "Decided.h"
 
-#include "partita/Base/Layout/Reshard.h"
-#include "partita/Rule/Decide/Decide.h"
-#include "partita/Rule/Decide/Hints.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 
-#include <catch2/catch.hpp>
-
 #include <algorithm>
-#include <map>
 #include <random>
 
 using namespace partita;
 
-/// Every loop of a strategy in the rule's order, whole ones too.
-static std::string byNumber(const Mesh &mesh, const Strategy &strategy) {
-  Layout layout;
-  layout.dims = strategy.factors;
-  std::string text = layout.str(mesh);
-  for (const Passing &p : strategy.passing)
-    text += " pass " + std::to_string(p.set) + " " + mesh.str(p.axes);
-  return text;
-}
-
 namespace {
-using Named = std::map<std::string, std::string>;
-
-/// Strategies by op name, of hints given as JSON.
-Named decideByName(FlowGraph graph, const std::string &hints) {
-  auto json = parseJson(hints, "hints");
-  REQUIRE(json);
-  auto parsed = Hints::parse(*json);
-  INFO((parsed ? "" : parsed.error().message));
-  REQUIRE(parsed);
-  auto decision = decide(graph, ShardMode::SemiAuto, *parsed);
-  INFO((decision ? "" : decision.error().message));
-  REQUIRE(decision);
-  Named result;
-  for (size_t i = 0; i < graph.ops.size(); ++i)
-    result[graph.ops[i].name] = byNumber(graph.mesh, decision->strategies[i]);
-  return result;
-}
-
-/// How often each step kind occurs when all values are served.
-std::map<StepKind, int> steps(FlowGraph graph, const std::string &hints) {
-  auto decision =
-      decide(graph, ShardMode::SemiAuto, *Hints::parse(*parseJson(hints, "hints")));
-  REQUIRE(decision);
-  std::map<StepKind, int> count;
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    const FlowValue &value = graph.values[v];
-    if (graph.ops[value.producer].isSource())
-      continue;
-    Layout produced = resultLayout(graph.ops[value.producer].rule,
-                                   decision->strategies[value.producer], 0);
-    auto served = serveUses(graph, decision->strategies, static_cast<int32_t>(v));
-    for (const ServedLayout &entry : served) {
-      auto plan =
-          planReshard(graph.mesh, entry.from < 0 ? produced : served[entry.from].layout,
-                      entry.layout);
-      REQUIRE(plan);
-      for (const Step &step : plan->steps)
-        ++count[step.kind];
-    }
-  }
-  return count;
-}
-
 const char *megatron = R"({"nodes": {"c_attn": {"in": [null, [[], "tp"]]},
                                      "c_fc": {"in": [null, [[], "tp"]]}}})";
 const char *sequence = R"({"nodes": {"c_attn": {"in": [null, [[], "tp"]]},
@@ -184,7 +125,9 @@ TEST_CASE("a split spatial dim goes on through windows, in positions") {
   program.windows("pool", "relu", 3, 2, 1, 0); // 7 positions
   program.windows("point", "pool", 1, 1, 0, 0);
   program.windows("global", "point", 7, 1, 0, 0);
+  program.windows("few", "point", 3, 3, 1, 1); // 3 positions
   program.result("global");
+  program.result("few");
   FlowGraph graph = program.build(*Mesh::parse("h=4"));
   // One padded extent unit for the whole class, although its dims differ in size.
   for (
@@ -199,6 +142,8 @@ TEST_CASE("a split spatial dim goes on through windows, in positions") {
     CHECK(found["relu"] == "[{2}, {3}, {14/16: h}]");
     CHECK(found["pool"] == "[{2}, {3}, {7/8: h}]");
     CHECK(found["point"] == "[{2}, {3}, {7/8: h}]");
+    // Fewer than ranks: the last has none. One alone is not worth a split.
+    CHECK(found["few"] == "[{2}, {3}, {3/4: h}]");
     CHECK(found["global"] == "[{2}, {3}, {1}]");
   }
 }

@@ -8,7 +8,8 @@
 namespace partita {
 
 /// Strategies from the axes of atoms: one padded extent per class of linked atoms, then
-/// reductions deferred through linear ops where that does not cost bytes, then every
+/// reductions deferred through linear ops where that does not cost bytes, done before
+/// forks and behind additions where that saves some, then every
 /// argument in the layout in which all its users read it, if there is one; a state leaves
 /// in the layout in which it comes. Blocks that
 /// seeds give hold for their whole class of linked atoms, wherever it has the same axes

@@ -8,10 +8,19 @@
 //  - Priorities. Hints of user priority 0 spread completely before those of priority 1
 //    are looked at; within one, ops that only rename or combine elements in place first,
 //    then contractions, then the rest; in the last two, from operands to results first.
+//  - Phases. Of a training step, the forward pass settles completely, as without the
+//    rest; then all ops are asked. The backward pass is downstream of the loss: in one
+//    wave from operands to results, the rows of a cotangent would reach a product before
+//    the split of its weight does, which comes from the forward pass's results.
+//  - Depth. From operands to results an op is asked when all its operands have chosen.
 //  - Conflicts. Where proposals to one op cannot all hold (an axis for two atoms, two
-//    axis lists for one atom), the op keeps the one that saves most: bytes of the values
-//    around it that then need no resharding. Ties go by the axes themselves. Every
-//    rejected proposal is reported with both origins.
+//    axis lists for one atom), the op keeps those by which a rank receives the fewest
+//    bytes (lib/Rule/Sharding/Proposals.h). Ties go to the one by which the most bytes
+//    around the op need no resharding, then by the axes themselves. Every rejected
+//    proposal is reported with both origins; what is left of it before the first axis
+//    that is taken goes on.
+//  - Few elements. Axes go on to a loop of fewer elements than ranks, behind windows with
+//    a stride, where it may be padded and has more than one.
 //  - Gathered values. A hint may make one reader of a value take it whole along an axis
 //    by which its maker splits it. It is then gathered for all readers, so that the split
 //    reaches the others last, after everything else.
