@@ -75,6 +75,10 @@ Expected<std::vector<mlir::Value>>
 payloadGradients(mlir::Operation *op, llvm::StringRef text, mlir::OpBuilder &builder,
                  llvm::ArrayRef<mlir::Value> cotangents, const std::vector<bool> &wanted);
 
+/// The element type of row statistics of an attention on tensors of this type: f32, of
+/// f64 f64.
+mlir::Type statisticType(mlir::Type type);
+
 /// The pads of the op that one rank runs on operand 0: none where it reads a window
 /// buffer, which has the pads in it.
 llvm::SmallVector<int64_t> localPads(const ShardingRule &rule, const Strategy &strategy,

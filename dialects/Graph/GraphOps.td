@@ -5,6 +5,7 @@
 include "dialects/Graph/Ops/Source.td"
 include "dialects/Graph/Ops/Elementwise.td"
 include "dialects/Graph/Ops/Contraction.td"
+include "dialects/Graph/Ops/Attention.td"
 include "dialects/Graph/Ops/Reduction.td"
 include "dialects/Graph/Ops/Shape.td"
 include "dialects/Graph/Ops/Indexing.td"

@@ -224,7 +224,8 @@ void Timing::joinUser(size_t v, bool isMadeInCall) {
   if (producer.kind != FlowKind::Compute || user.kind != FlowKind::Compute)
     return;
   bool intoPointwise = user.priority == 0;
-  bool intoRows = producer.priority == 0 && !isMatmul(user);
+  bool intoRows = producer.priority == 0 && !isMatmul(user) &&
+                  user.facts.kind != kernels::OpKind::Attention;
   bool isApart =
       isMadeInCall && !views[to] && (intoPointwise ? user.isFunction : !isMatmul(user));
   bool isOneKernel =

@@ -174,7 +174,9 @@ Expected<void> Compiler::derive() {
     ok = onImported();
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
-      buildTrainedPipeline(manager, request.train->spec);
+      const bool isFile = request.hints && request.hints->file;
+      buildTrainedPipeline(manager, request.train->spec,
+                           isFile ? &*request.hints->file : nullptr);
     });
   if (ok && training)
     flags = flagsOf(module->lookupSymbol<func::FuncOp>("main"));

@@ -25,7 +25,19 @@ void partita::buildImportedPipeline(OpPassManager &manager) {
   manager.addPass(createVerifyImportedPass());
 }
 
-void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &spec) {
+void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &spec,
+                                   const Hints *hints) {
+  NamedApart named;
+  for (const train::Recompute &pattern : spec.recompute)
+    if (!pattern.isChosen)
+      llvm::append_range(named.parts, pattern.nodes);
+  if (hints)
+    for (const NodeHint &hint : hints->nodes)
+      (hint.in.empty() ? named.inner : named.nodes).push_back(hint.glob);
+  if (hints)
+    for (const NamedTensorHint &hint : hints->tensors)
+      named.inner.push_back(hint.glob);
+  manager.addPass(createFormAttentionPass(named));
   manager.addPass(createTrainPass(spec));
   buildImportedPipeline(manager);
   manager.addPass(createMarkRecomputePass(spec));

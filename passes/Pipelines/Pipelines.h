@@ -10,6 +10,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_PIPELINES_H
 #define PARTITA_PASSES_PIPELINES_PIPELINES_H
 
+#include "partita/Rule/Decide/Hints.h"
 #include "partita/Train/Spec.h"
 #include "passes/Shard/Passes.h"
 
@@ -20,8 +21,10 @@ namespace partita {
 
 /// Cleans up an imported program, and its gate.
 void buildImportedPipeline(mlir::OpPassManager &manager);
-/// A training step of an imported program by a specification, and the gate of L1.
-void buildTrainedPipeline(mlir::OpPassManager &manager, const train::Spec &spec);
+/// A training step of an imported program by a specification, and the gate of L1. An
+/// attention of which hints name a part stays as it is.
+void buildTrainedPipeline(mlir::OpPassManager &manager, const train::Spec &spec,
+                          const Hints *hints = nullptr);
 /// Conversions of a program with strategies, and the gate of L2.
 void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});

@@ -4,6 +4,38 @@
 
 include "mlir/Pass/PassBase.td"
 
+def FormAttentionPass : Pass<"partita-form-attention", "::mlir::ModuleOp"> {
+  let summary = "Makes one op of softmax between two products, before it is differentiated";
+  let description = [{
+    Looks in `@main` for a product, pointwise ops, a softmax along the last dim, and a
+    product that sums over it, where nobody else reads what is between. What stands
+    between product and softmax becomes one payload; a comparison of positions with
+    positions is made in it. A softmax that is only just no attention stays, with a remark
+    that says why. See docs/attention.md.
+
+    Before:
+    ```mlir
+    %s = graph.contract %q, %k {equation = #graph.equation<"b m d, b n d -> b m n">} : …
+    %t = graph.mul %s, %c : …                               // %c = 0.125
+    %l = graph.where %mask, %t, %low : …                    // %low = -3.4e38
+    %p = graph.softmax %l {axis = -1 : i64} : …
+    %y = graph.contract %p, %v {equation = #graph.equation<"b m n, b n e -> b m e">} : …
+    ```
+    After:
+    ```mlir
+    %y, %largest, %sum = graph.attention %q, %k, %v, %mask
+        {payload = #graph.payload<"select(y, x, -3.4e38)">, scale = 0.125 : f64} : …
+    ```
+  }];
+  let options = [ListOption<"nodes", "nodes", "std::string",
+                            "Globs of nodes: attentions that one of them names stay">,
+                 ListOption<"inner", "inner", "std::string",
+                            "Likewise, but for the node of the second product">,
+                 ListOption<"parts", "parts", "std::string",
+                            "Likewise, where none names the second product too">];
+  let dependentDialects = ["::partita::graph::GraphDialect"];
+}
+
 def TrainPass : Pass<"partita-train", "::mlir::ModuleOp"> {
   let summary = "Makes a training step of an imported model";
   let description = [{

@@ -55,6 +55,14 @@ static bool isNarrow(Value value) {
          !getElementTypeOrSelf(value.getType()).isF64();
 }
 
+/// Operands from this one on, and results, are for the payload and for gradients of an
+/// attention: they have no cotangents.
+static unsigned numReal(Operation *op, bool ofOperands) {
+  if (isa<graph::AttentionOp>(op))
+    return ofOperands ? 3 : 1;
+  return ofOperands ? op->getNumOperands() : op->getNumResults();
+}
+
 namespace {
 /// The op, and a function from its operands and cotangents to the cotangents of its real
 /// operands. Unused results have none.
@@ -75,11 +83,11 @@ static Expected<Gradient> build(MLIRContext &context, const OpCase &c) {
   std::vector<bool> wanted;
   SmallVector<Type> types(op->getOperandTypes());
   for (unsigned i = 0; i < op->getNumOperands(); ++i) {
-    wanted.push_back(isReal(op->getOperand(i)));
+    wanted.push_back(i < numReal(op, true) && isReal(op->getOperand(i)));
     if (wanted.back())
       g.operands.push_back(i);
   }
-  for (unsigned i = 0; i < op->getNumResults(); ++i)
+  for (unsigned i = 0; i < numReal(op, false); ++i)
     if (isReal(op->getResult(i)))
       g.results.push_back(i), types.push_back(op->getResult(i).getType());
   OpBuilder builder(&context);

@@ -344,6 +344,37 @@ static std::vector<OpCase> reductions() {
   return cases;
 }
 
+/// Attention and its gradients, whose operands q, k, v and of the payload are the same.
+static std::vector<OpCase> attentions() {
+  std::vector<OpCase> cases;
+  auto add = [&](const std::vector<std::string> &qkv, const std::string &row,
+                 const std::string &output, const std::vector<std::string> &scored,
+                 const std::string &attributes) {
+    OpCase forward{"graph.attention", qkv, attributes, "", {}};
+    OpCase backward{"graph.attention_grad_query", qkv, attributes, "", {}};
+    for (const std::string &operand : {row, row, output, row})
+      backward.operands.push_back(operand);
+    backward.data = {{}, {}, {}, {}, {Data::Positive}};
+    for (OpCase *it : {&forward, &backward})
+      it->operands.insert(it->operands.end(), scored.begin(), scored.end());
+    cases.push_back(forward);
+    cases.push_back(backward);
+    backward.op = "graph.attention_grad_keys";
+    cases.push_back(backward);
+  };
+  add({"4x3x2xf32", "4x5x2xf32", "4x5x3xf32"}, "4x3xf32", "4x3x3xf32", {},
+      "payload = #graph.payload<\"x\">, scale = 0.5 : f64");
+  // Two query heads read one head of keys; masks of queries and keys, and of heads.
+  add({"2x2x3x2xf32", "2x1x4x2xf32", "2x1x4x2xf32"}, "2x2x3xf32", "2x2x3x2xf32",
+      {"3x4xi1", "2x1x1xf32"},
+      "payload = #graph.payload<\"select(y, tanh(x) + z, -100)\">, scale = 2.0 : f64");
+  // A row may see nothing.
+  add({"6x2xf32", "2x2xf32", "2x3xf32"}, "6xf32", "6x3xf32", {"6x1xi64", "1x2xi64"},
+      "payload = #graph.payload<\"select(z <= y, x, -1e999)\">, scale = 1.0 : f64, "
+      "zero_for_nan = true");
+  return cases;
+}
+
 static std::vector<OpCase> movements() {
   std::vector<OpCase> cases;
   auto shaped = [&](const std::string &op, const std::string &from, const std::string &to,
@@ -456,7 +487,7 @@ static std::vector<OpCase> movements() {
 
 Expected<std::vector<OpCase>> spmd::allCases(MLIRContext &context) {
   std::vector<OpCase> written, cases;
-  for (auto list : {contractions(), windows(), reductions(), movements()})
+  for (auto list : {contractions(), windows(), reductions(), attentions(), movements()})
     written.insert(written.end(), list.begin(), list.end());
   // Sources have no operands: they appear as operands of the others.
   // What runs functions is tested with programs: RegionTest.

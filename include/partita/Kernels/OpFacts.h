@@ -16,8 +16,9 @@ namespace partita::kernels {
 /// *Pointwise*: an element of the result from the elements at its place. *Row*: mixes or
 /// reduces the elements of each row of operand 0. *Indexed*: reads elements at computed
 /// places. *View*: the result is the buffer of operand 0, seen otherwise. *Engine*: a
-/// call. *Other*: tasks of its own, as collectives, copies and fills are.
-enum class OpKind : uint8_t { Other, Pointwise, Row, Indexed, View, Engine };
+/// call. *Attention*: softmax between two products, or its gradient: a kernel of its own.
+/// *Other*: tasks of its own, as collectives, copies and fills are.
+enum class OpKind : uint8_t { Other, Pointwise, Row, Indexed, View, Engine, Attention };
 
 /// A pointwise function that engines may apply to what they have computed.
 enum class Post : uint8_t { None, Relu, HardSwish, HardSigmoid, Clip, Add, Sub, Mul };

@@ -277,7 +277,7 @@ private:
       trace.columns.insert(atom.op);
       return;
     }
-    if (isProduct(op)) {
+    if (isProduct(op) || op.facts.kind == kernels::OpKind::Attention) {
       if (has(op.rule.operands[0], atom.factor) &&
           has(op.rule.operands[1], atom.factor)) {
         trace.passesScores = true;

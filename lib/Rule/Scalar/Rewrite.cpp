@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <optional>
 
 using namespace partita;
@@ -100,7 +101,10 @@ public:
       return *same;
     return make({op, std::move(args), 0, 0, {}});
   }
-  /// The copy of each node, with other leaves.
+  /// The copy of each node, where `leafOf` tells what stands for an operand or attribute.
+  using LeafOf = std::function<int32_t(const ScalarNode &)>;
+  std::vector<int32_t> copy(const std::vector<ScalarNode> &nodes, const LeafOf &leafOf);
+  /// The same, with other leaves.
   std::vector<int32_t> copy(const std::vector<ScalarNode> &nodes,
                             const std::vector<Payload::Leaf> &operands,
                             const std::vector<Payload::Leaf> &attributes);
@@ -209,13 +213,18 @@ Payload PayloadRewriter::done(int32_t root) {
 std::vector<int32_t> PayloadRewriter::copy(const std::vector<ScalarNode> &nodes,
                                            const std::vector<Payload::Leaf> &operands,
                                            const std::vector<Payload::Leaf> &attributes) {
+  return copy(nodes, [&](const ScalarNode &n) {
+    auto place = static_cast<size_t>(n.operand);
+    return leaf(n.op == ScalarOp::Operand ? operands[place] : attributes[place]);
+  });
+}
+
+std::vector<int32_t> PayloadRewriter::copy(const std::vector<ScalarNode> &nodes,
+                                           const LeafOf &leafOf) {
   std::vector<int32_t> copies;
   for (const ScalarNode &n : nodes) {
-    auto place = static_cast<size_t>(n.operand);
-    if (n.op == ScalarOp::Operand)
-      copies.push_back(leaf(operands[place]));
-    else if (n.op == ScalarOp::Attribute)
-      copies.push_back(leaf(attributes[place]));
+    if (n.op == ScalarOp::Operand || n.op == ScalarOp::Attribute)
+      copies.push_back(leafOf(n));
     else if (n.op == ScalarOp::Constant)
       copies.push_back(number(n.value));
     else {
@@ -232,6 +241,27 @@ Payload Payload::withLeaves(const std::vector<Leaf> &operands,
                             const std::vector<Leaf> &attributes) const {
   PayloadRewriter rewriter;
   return rewriter.done(rewriter.copy(list, operands, attributes).back());
+}
+
+Payload Payload::composed(const std::vector<Payload> &operands) const {
+  PayloadRewriter rewriter;
+  std::vector<int32_t> roots;
+  for (const Payload &operand : operands)
+    roots.push_back(
+        rewriter
+            .copy(operand.list,
+                  [&](const ScalarNode &n) { return rewriter.leaf(n.operand); })
+            .back());
+  auto copies = rewriter.copy(
+      list, [&](const ScalarNode &n) { return roots[static_cast<size_t>(n.operand)]; });
+  return rewriter.done(copies.back());
+}
+
+Payload Payload::partAt(size_t node) const {
+  PayloadRewriter rewriter;
+  auto copies =
+      rewriter.copy(list, [&](const ScalarNode &n) { return rewriter.leaf(n.operand); });
+  return rewriter.done(copies[node]);
 }
 
 /// A choice between a number and 0 becomes the choice between x times it and 0: where the

@@ -196,6 +196,15 @@ void AttentionEmitter::loadQueries() {
        [&](Value i) { put(plus(i, integer(s.shrink)), real(0)); });
 }
 
+void AttentionEmitter::storeStatistics(Value row) {
+  const int64_t places[] = {s.top, s.sum};
+  for (size_t o = 1; o < spec.outputs.size(); ++o) {
+    const KernelOperand &output = spec.outputs[o];
+    store(pointers[spec.operands.size() + o], linear(output.offset, output.strides),
+          output.type, at(plus(row, integer(places[o - 1]))));
+  }
+}
+
 void AttentionEmitter::storeResult() {
   const KernelOperand &output = spec.outputs[0];
   loop(integer(0), numQueries, 1, [&](Value row) {
@@ -204,6 +213,7 @@ void AttentionEmitter::storeResult() {
     Value isNumber =
         arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OGT, sum, real(0));
     point[queryDim] = plus(firstQuery, row);
+    storeStatistics(row);
     Value from = plus(times(row, s.widthStride), integer(s.result));
     loop(integer(0), integer(s.width), 1, [&](Value column) {
       Value x = arith::MulFOp::create(builder, location, at(plus(from, column)), inverse);
@@ -319,44 +329,44 @@ Value AttentionEmitter::anyUnsettled(Value from, Value to) {
 }
 
 void AttentionEmitter::loadBlock() {
-  loadKeys();
-  loadValues();
+  loadAcross(keysAcross());
+  loadRows(valueRows());
 }
 
 /// Keys lie across: in panels of as many keys as a product has in registers, by depth.
-Value AttentionEmitter::keysAt(Value depth, Value column, int64_t more) {
+Value AttentionEmitter::acrossAt(const KeyRows &rows, Value depth, Value column) {
   Value number = arith::DivUIOp::create(builder, location, column, integer(panel));
   Value rest = arith::RemUIOp::create(builder, location, column, integer(panel));
-  Value begin = times(number, panel * s.depthStride);
+  Value begin = times(number, panel * rows.stride);
   Value row = plus(begin, times(depth, panel));
-  return plus(plus(row, rest), integer(s.keysAcross + more));
+  return plus(plus(row, rest), integer(rows.place));
 }
 
-void AttentionEmitter::loadKeys() {
-  constexpr int64_t rows = AttentionScratch::widestVector;
-  loop(integer(0), numKeys, rows, [&](Value first) {
-    Value count = least(integer(rows), minus(numKeys, first));
+void AttentionEmitter::loadAcross(const KeyRows &rows) {
+  constexpr int64_t count = AttentionScratch::widestVector;
+  loop(integer(0), numKeys, count, [&](Value first) {
+    Value there = least(integer(count), minus(numKeys, first));
     auto squares = [&](llvm::function_ref<Value(Value, int64_t)> rowAt) {
-      loop(integer(0), integer(s.depthStride), unit.lanes, [&](Value d) {
-        for (int64_t part = 0; part < rows; part += unit.lanes)
+      loop(integer(0), integer(rows.stride), unit.lanes, [&](Value d) {
+        for (int64_t part = 0; part < count; part += unit.lanes)
           transpose([&](int64_t r) { return rowAt(d, part + r); },
-                    keysAt(d, plus(first, integer(part)), 0));
+                    acrossAt(rows, d, plus(first, integer(part))));
       });
     };
     auto staged = [&] {
-      stageKeys(first, count);
+      stageKeys(rows, first, there);
       squares([&](Value d, int64_t r) {
-        return vectorAt(plus(d, integer(s.stage + r * s.depthStride)));
+        return vectorAt(plus(d, integer(s.stage + r * rows.stride)));
       });
     };
-    if (!hasRows(1, depthDim))
+    if (!hasRows(rows.operand, rows.columnDim))
       return staged();
     Value key = plus(firstKey, first);
     Value isWhole = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq,
-                                          count, integer(rows));
+                                          there, integer(count));
     onlyIf(isWhole, [&] {
       squares([&](Value d, int64_t r) {
-        return elements(1, keyDim, plus(key, integer(r)), depthDim, d);
+        return elements(rows.operand, keyDim, plus(key, integer(r)), rows.columnDim, d);
       });
     });
     onlyIf(arith::XOrIOp::create(builder, location, isWhole, boolean(true)), staged);
@@ -364,16 +374,16 @@ void AttentionEmitter::loadKeys() {
 }
 
 /// The block's keys from `first` on, and zeros behind the last one.
-void AttentionEmitter::stageKeys(Value first, Value count) {
+void AttentionEmitter::stageKeys(const KeyRows &rows, Value first, Value count) {
   loop(integer(0), count, 1, [&](Value row) {
     Value key = plus(plus(firstKey, first), row);
-    Value to = plus(times(row, s.depthStride), integer(s.stage));
-    loop(integer(0), integer(s.depth), 1,
-         [&](Value d) { put(plus(to, d), element(1, keyDim, key, depthDim, d)); });
+    Value to = plus(times(row, rows.stride), integer(s.stage));
+    loop(integer(0), integer(rows.columns), 1, [&](Value d) {
+      put(plus(to, d), element(rows.operand, keyDim, key, rows.columnDim, d));
+    });
   });
-  loop(times(count, s.depthStride),
-       integer(AttentionScratch::widestVector * s.depthStride), 1,
-       [&](Value i) { put(plus(i, integer(s.stage)), real(0)); });
+  loop(times(count, rows.stride), integer(AttentionScratch::widestVector * rows.stride),
+       1, [&](Value i) { put(plus(i, integer(s.stage)), real(0)); });
 }
 
 /// A square of as many rows as a vector has lanes, to the keys: each round puts the
@@ -403,15 +413,21 @@ void AttentionEmitter::transpose(llvm::function_ref<Value(int64_t)> row, Value t
     put(plus(to, integer(r * panel)), rows[static_cast<size_t>(r)]);
 }
 
-void AttentionEmitter::loadValues() {
-  if (hasRows(2, widthDim))
+void AttentionEmitter::loadRows(const KeyRows &rows) {
+  if (hasRows(rows.operand, rows.columnDim))
     return;
   Value zero = integer(0);
   loop(zero, numKeys, 1, [&](Value row) {
     Value key = plus(firstKey, row);
-    Value to = plus(times(row, s.widthStride), integer(s.values));
-    loop(zero, integer(s.width), 1, [&](Value column) {
-      put(plus(to, column), element(2, keyDim, key, widthDim, column));
+    Value to = plus(times(row, rows.stride), integer(rows.place));
+    loop(zero, integer(rows.columns), 1, [&](Value column) {
+      put(plus(to, column), element(rows.operand, keyDim, key, rows.columnDim, column));
     });
   });
+}
+
+Value AttentionEmitter::rowVector(const KeyRows &rows, Value key, Value column) {
+  if (hasRows(rows.operand, rows.columnDim))
+    return elements(rows.operand, keyDim, plus(firstKey, key), rows.columnDim, column);
+  return vectorAt(plus(plus(times(key, rows.stride), integer(rows.place)), column));
 }

@@ -34,7 +34,6 @@ protected:
   void unitLoop() override;
   mlir::Value score(int number) override { return currentScore; }
 
-private:
   using Body = llvm::function_ref<void(mlir::Value)>;
   using Carrying = llvm::function_ref<Values(mlir::Value, mlir::ValueRange)>;
   Values loop(mlir::Value from, mlir::Value to, int64_t step, mlir::ValueRange initial,
@@ -67,6 +66,17 @@ private:
   /// Whether rows of the operand can be read by vectors where they lie.
   bool hasRows(int operand, size_t columnDim) const;
 
+  /// Rows of an operand's keys: which of its columns, and where they lie in scratch.
+  struct KeyRows {
+    int operand;
+    size_t columnDim;
+    int64_t columns, stride, place;
+  };
+  KeyRows keysAcross() const {
+    return {1, depthDim, s.depth, s.depthStride, s.keysAcross};
+  }
+  KeyRows valueRows() const { return {2, widthDim, s.width, s.widthStride, s.values}; }
+
   mlir::Value openUnit(mlir::Value unit);
   void loadQueries();
   void keyBlocks(mlir::Value pass);
@@ -75,11 +85,24 @@ private:
   mlir::Value isSeen(mlir::Value from, mlir::Value to);
   mlir::Value anyUnsettled(mlir::Value from, mlir::Value to);
   void loadBlock();
-  void loadKeys();
+  void loadAcross(const KeyRows &rows);
   void transpose(llvm::function_ref<mlir::Value(int64_t)> row, mlir::Value to);
-  void stageKeys(mlir::Value first, mlir::Value count);
-  void loadValues();
+  void stageKeys(const KeyRows &rows, mlir::Value first, mlir::Value count);
+  void loadRows(const KeyRows &rows);
+  /// A vector of a key's row, from `column` on: of scratch, or where it lies.
+  mlir::Value rowVector(const KeyRows &rows, mlir::Value key, mlir::Value column);
   void tileOf();
+  /// Columns of a row in as many vectors as there are registers for, then the rest; keys
+  /// of the block likewise, then vector by vector.
+  void overColumns(int64_t columns,
+                   llvm::function_ref<void(mlir::Value column, int64_t vectors)> body);
+  void overPanels(mlir::Value from, mlir::Value to,
+                  llvm::function_ref<void(mlir::Value column, int64_t vectors)> body);
+  /// sums[r, v] + Σ over t from `from` to before `to` of left(t, r) · right(t, v), for
+  /// the rows of a tile: `left` gives the place of a number in scratch, `right` a vector.
+  Values tileSums(mlir::Value from, mlir::Value to, Values sums, int64_t vectors,
+                  llvm::function_ref<mlir::Value(mlir::Value t, int64_t r)> left,
+                  llvm::function_ref<mlir::Value(mlir::Value t, int64_t v)> right);
   void products(mlir::Value column, int64_t vectors);
   void pointwise(mlir::Value row);
   void softmax();
@@ -87,8 +110,9 @@ private:
   mlir::Value horizontal(mlir::Value vector,
                          llvm::function_ref<mlir::Value(mlir::Value, mlir::Value)> join);
   void accumulate(mlir::Value column, int64_t vectors);
+  void storeStatistics(mlir::Value row);
   void storeResult();
-  mlir::Value keysAt(mlir::Value depth, mlir::Value column, int64_t more);
+  mlir::Value acrossAt(const KeyRows &rows, mlir::Value depth, mlir::Value column);
 
   const AttentionSpec &a;
   AttentionScratch s;

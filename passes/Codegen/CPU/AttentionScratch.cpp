@@ -18,18 +18,55 @@ AttentionScratch::AttentionScratch(const KernelSpec &spec)
   blockKeys = roundedUp(spec.attention->keyBlock, widestPanel);
   depthStride = roundedUp(depth, widestVector);
   widthStride = roundedUp(width, widestVector);
-  auto take = [&](int64_t elements) {
-    int64_t begin = total;
-    total += roundedUp(elements, widestVector);
-    return begin;
-  };
   q = take(rows * depthStride);
-  result = take(rows * widthStride);
   keysAcross = take(depthStride * blockKeys);
+  stage = take(widestVector * std::max(depthStride, widthStride));
+  top = take(rows), sum = take(rows);
+  if (spec.attention->isGradient()) {
+    takeForGradient(spec);
+    return;
+  }
+  result = take(rows * widthStride);
   values = take(blockKeys * widthStride);
   weights = take(tile * blockKeys);
-  stage = take(widestVector * depthStride);
-  top = take(rows), sum = take(rows), shrink = take(tile);
+  shrink = take(tile);
+}
+
+int64_t AttentionScratch::take(int64_t elements) {
+  int64_t begin = total;
+  total += roundedUp(elements, widestVector);
+  return begin;
+}
+
+void AttentionScratch::takeForGradient(const KernelSpec &spec) {
+  const AttentionSpec &a = *spec.attention;
+  for (size_t d = 0; d < spec.numOuter(); ++d)
+    members *= spec.isGroup(d) ? spec.domain[d] : 1;
+  cotangent = take(rows * widthStride);
+  valuesAcross = take(widthStride * blockKeys);
+  // The last tile of keys reads behind the last column.
+  weights = take(rows * blockKeys + tile), slopes = take(rows * blockKeys + tile);
+  delta = take(rows);
+  memberRows = a.ofKeys ? roundedUp(queries, tile) : rows;
+  if (a.ofQueries) {
+    keyRows = take(blockKeys * depthStride);
+    byQueries = take(members * memberRows * depthStride);
+  }
+  if (a.ofKeys) {
+    byKeys = take(roundedUp(blockKeys, tile) * depthStride);
+    byValues = take(roundedUp(blockKeys, tile) * widthStride);
+  }
+}
+
+/// A block of keys with its sums, and weights of a block of queries with theirs, stay in
+/// the second-level cache. Blocks follow from the shape alone: gradients are sums over
+/// them.
+static void divideGradient(AttentionSpec &spec, int64_t size, int64_t queries,
+                           int64_t keys) {
+  constexpr int64_t elements = 8'192, mostKeys = 128, fewestKeys = 64, mostQueries = 60;
+  spec.keyBlock =
+      std::min(keys, std::clamp(elements / size / 64 * 64, fewestKeys, mostKeys));
+  spec.queryBlock = std::min(queries, mostQueries);
 }
 
 /// Keys and values of a block stay in the second-level cache, as many as there are; so do
@@ -41,6 +78,11 @@ void codegen::divideAttention(KernelSpec &kernel, int threads) {
   AttentionSpec &spec = *kernel.attention;
   const int64_t *inner = kernel.domain.data() + kernel.numOuter();
   int64_t size = std::max(inner[0], inner[1]), queries = inner[2], keys = inner[3];
+  if (spec.isGradient()) {
+    divideGradient(spec, size, queries, keys);
+    kernel.scratchBytes = AttentionScratch(kernel).bytes();
+    return;
+  }
   int64_t outer = 1;
   for (size_t d = 0; d < kernel.numOuter(); ++d)
     outer *= kernel.domain[d];

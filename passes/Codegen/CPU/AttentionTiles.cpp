@@ -13,40 +13,64 @@ using namespace partita::codegen;
 static constexpr int64_t tileRows = AttentionScratch::tile;
 
 void AttentionEmitter::tileOf() {
-  Value rest = arith::RemUIOp::create(builder, location, endColumn, integer(panel));
-  Value whole = minus(endColumn, rest);
-  loop(firstColumn, whole, panel, [&](Value column) { products(column, panelVectors); });
-  loop(whole, endColumn, unit.lanes, [&](Value column) { products(column, 1); });
+  overPanels(firstColumn, endColumn,
+             [&](Value column, int64_t vectors) { products(column, vectors); });
   loop(firstRow, endRow, 1, [&](Value row) { pointwise(row); });
   softmax();
-  int64_t vectors = (s.width + unit.lanes - 1) / unit.lanes;
+  overColumns(s.width,
+              [&](Value column, int64_t vectors) { accumulate(column, vectors); });
+}
+
+void AttentionEmitter::overColumns(int64_t columns,
+                                   llvm::function_ref<void(Value, int64_t)> body) {
+  int64_t vectors = (columns + unit.lanes - 1) / unit.lanes;
   int64_t inPanels = vectors / panelVectors * panelVectors;
   loop(integer(0), integer(inPanels * unit.lanes), panel,
-       [&](Value column) { accumulate(column, panelVectors); });
+       [&](Value column) { body(column, panelVectors); });
   if (inPanels != vectors)
-    accumulate(integer(inPanels * unit.lanes), vectors - inPanels);
+    body(integer(inPanels * unit.lanes), vectors - inPanels);
+}
+
+void AttentionEmitter::overPanels(Value from, Value to,
+                                  llvm::function_ref<void(Value, int64_t)> body) {
+  Value rest = arith::RemUIOp::create(builder, location, to, integer(panel));
+  Value whole = minus(to, rest);
+  loop(from, whole, panel, [&](Value column) { body(column, panelVectors); });
+  loop(whole, to, unit.lanes, [&](Value column) { body(column, 1); });
+}
+
+AttentionEmitter::Values
+AttentionEmitter::tileSums(Value from, Value to, Values sums, int64_t vectors,
+                           llvm::function_ref<Value(Value, int64_t)> left,
+                           llvm::function_ref<Value(Value, int64_t)> right) {
+  return loop(from, to, 1, sums, [&](Value t, ValueRange carried) {
+    Values next, row;
+    for (int64_t v = 0; v < vectors; ++v)
+      row.push_back(right(t, v));
+    for (int64_t r = 0; r < tileRows; ++r) {
+      Value x = splat(at(left(t, r)));
+      for (int64_t v = 0; v < vectors; ++v)
+        next.push_back(multiplied(x, row[static_cast<size_t>(v)],
+                                  carried[static_cast<size_t>(r * vectors + v)]));
+    }
+    return next;
+  });
 }
 
 /// weights[:, column…] = queries · keys: all rows of the tile, whether there are as many
 /// queries or not.
 void AttentionEmitter::products(Value column, int64_t vectors) {
-  Values sums(static_cast<size_t>(tileRows * vectors), splat(real(0)));
-  Value keys = keysAt(integer(0), column, 0);
+  Value keys = acrossAt(keysAcross(), integer(0), column);
   Value queries = plus(times(firstRow, s.depthStride), integer(s.q));
-  sums = loop(integer(0), integer(s.depth), 1, sums, [&](Value d, ValueRange carried) {
-    Values next, key;
-    Value row = plus(keys, times(d, panel));
-    for (int64_t v = 0; v < vectors; ++v)
-      key.push_back(vectorAt(plus(row, integer(v * unit.lanes))));
-    Value query = plus(queries, d);
-    for (int64_t r = 0; r < tileRows; ++r) {
-      Value x = splat(at(plus(query, integer(r * s.depthStride))));
-      for (int64_t v = 0; v < vectors; ++v)
-        next.push_back(multiplied(x, key[static_cast<size_t>(v)],
-                                  carried[static_cast<size_t>(r * vectors + v)]));
-    }
-    return next;
-  });
+  Values sums = tileSums(
+      integer(0), integer(s.depth),
+      Values(static_cast<size_t>(tileRows * vectors), splat(real(0))), vectors,
+      [&](Value d, int64_t r) {
+        return plus(plus(queries, d), integer(r * s.depthStride));
+      },
+      [&](Value d, int64_t v) {
+        return vectorAt(plus(plus(keys, times(d, panel)), integer(v * unit.lanes)));
+      });
   for (int64_t r = 0; r < tileRows; ++r)
     for (int64_t v = 0; v < vectors; ++v)
       put(plus(column, integer(s.weights + r * s.blockKeys + v * unit.lanes)),
@@ -160,7 +184,6 @@ void AttentionEmitter::accumulate(Value column, int64_t vectors) {
     Value row = plus(times(firstRow, s.widthStride), column);
     return plus(row, integer(s.result + r * s.widthStride + v * unit.lanes));
   };
-  bool isInPlace = hasRows(2, widthDim);
   Values sums;
   for (int64_t r = 0; r < tileRows; ++r) {
     Value shrink = splat(at(integer(s.shrink + r)));
@@ -168,23 +191,14 @@ void AttentionEmitter::accumulate(Value column, int64_t vectors) {
       sums.push_back(
           arith::MulFOp::create(builder, location, vectorAt(resultAt(r, v)), shrink));
   }
-  sums = loop(firstColumn, endColumn, 1, sums, [&](Value key, ValueRange carried) {
-    Values next, values;
-    Value row = plus(plus(times(key, s.widthStride), integer(s.values)), column);
-    for (int64_t v = 0; v < vectors; ++v) {
-      Value more = integer(v * unit.lanes);
-      values.push_back(isInPlace ? elements(2, keyDim, plus(firstKey, key), widthDim,
-                                            plus(column, more))
-                                 : vectorAt(plus(row, more)));
-    }
-    for (int64_t r = 0; r < tileRows; ++r) {
-      Value weight = splat(at(plus(key, integer(s.weights + r * s.blockKeys))));
-      for (int64_t v = 0; v < vectors; ++v)
-        next.push_back(multiplied(weight, values[static_cast<size_t>(v)],
-                                  carried[static_cast<size_t>(r * vectors + v)]));
-    }
-    return next;
-  });
+  sums = tileSums(
+      firstColumn, endColumn, sums, vectors,
+      [&](Value key, int64_t r) {
+        return plus(key, integer(s.weights + r * s.blockKeys));
+      },
+      [&](Value key, int64_t v) {
+        return rowVector(valueRows(), key, plus(column, integer(v * unit.lanes)));
+      });
   for (int64_t r = 0; r < tileRows; ++r)
     for (int64_t v = 0; v < vectors; ++v)
       put(resultAt(r, v), sums[static_cast<size_t>(r * vectors + v)]);

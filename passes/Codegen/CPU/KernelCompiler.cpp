@@ -1,7 +1,7 @@
 //===- KernelCompiler.cpp - From kernels to an object file ----------------===//
 #include "passes/Codegen/CPU/KernelCompiler.h"
 
-#include "passes/Codegen/CPU/AttentionEmitter.h"
+#include "passes/Codegen/CPU/AttentionGradientEmitter.h"
 #include "passes/Codegen/Emit/Optimize.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -38,7 +38,9 @@ OwningOpRef<ModuleOp> codegen::emitKernels(MLIRContext &context,
   OpBuilder builder(&context);
   for (auto [i, kernel] : llvm::enumerate(kernels)) {
     builder.setInsertionPointToEnd(module->getBody());
-    if (kernel.attention)
+    if (kernel.attention && kernel.attention->isGradient())
+      AttentionGradientEmitter(builder, location, kernel, kernelSymbol(i), unit).emit();
+    else if (kernel.attention)
       AttentionEmitter(builder, location, kernel, kernelSymbol(i), unit).emit();
     else
       CpuEmitter(builder, location, kernel, kernelSymbol(i)).emit();

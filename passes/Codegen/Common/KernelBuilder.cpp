@@ -44,6 +44,13 @@ void KernelBuilder::addOperand(const Tensor &tensor, View view, DType type) {
   accesses.push_back({tensor, std::move(view), type});
 }
 
+int KernelBuilder::addPayload(Operation *op, Payload payload, std::vector<int> args,
+                              DType type) {
+  KernelNode made{KernelNode::Payload, op, type, -1, std::move(args), {}};
+  made.own = std::move(payload);
+  return addNode(std::move(made));
+}
+
 int KernelBuilder::score(DType type) {
   return addNode({KernelNode::Score, nullptr, type, -1, {}, {}});
 }

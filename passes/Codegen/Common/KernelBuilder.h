@@ -29,6 +29,9 @@ public:
   void setAttention(AttentionSpec spec) { attention = std::move(spec); }
   /// An operand that no node loads; `view` is its storage as seen from the domain.
   void addOperand(const Tensor &tensor, View view, DType type);
+  /// A node of a payload that is one of several of `op`.
+  int addPayload(mlir::Operation *op, partita::Payload payload, std::vector<int> args,
+                 DType type);
   /// The node that stands for attention's first product.
   int score(DType type);
   const KernelNode &node(int number) const { return list[static_cast<size_t>(number)]; }

@@ -51,11 +51,14 @@ KernelSplit KernelSpec::splitBy(const kernels::Division &division) const {
   if (llvm::is_contained(domain, 0))
     return split;
   if (attention) {
-    split.dims = numOuter(), split.chunk = attention->queryBlock;
-    int64_t queries = domain[domain.size() - 2];
-    split.units = (queries + split.chunk - 1) / split.chunk;
+    // Blocks of queries; of gradients by keys blocks of keys, or all that a head has.
+    const bool isByKeys = attention->ofKeys, isWhole = isByKeys && attention->ofQueries;
+    split.dims = numOuter();
+    split.chunk = isByKeys ? attention->keyBlock : attention->queryBlock;
+    int64_t rows = domain[domain.size() - (isByKeys ? 1 : 2)];
+    split.units = isWhole ? 1 : (rows + split.chunk - 1) / split.chunk;
     for (size_t d = 0; d < numOuter(); ++d)
-      split.units *= domain[d];
+      split.units *= isGroup(d) ? 1 : domain[d];
     return split;
   }
   // The innermost loop stays whole: it runs in vectors.

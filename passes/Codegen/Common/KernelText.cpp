@@ -60,6 +60,11 @@ static void printNode(raw_ostream &os, const KernelNode &node) {
         .print(os);
     break;
   case KernelNode::Payload:
+    if (node.own) {
+      os << "\"" << node.own->str() << "\"";
+      break;
+    }
+    [[fallthrough]];
   case KernelNode::Row:
   case KernelNode::Indexed:
     printOp(os, node.op);
@@ -85,8 +90,10 @@ static void printNode(raw_ostream &os, const KernelNode &node) {
 static void printAttention(raw_ostream &os, const AttentionSpec &a) {
   static const char *hides[] = {"", " hidden unless", " hidden where",
                                 " hidden by the sum of"};
-  os << " attention scale " << a.scale << " of %" << a.logits << " in blocks of "
-     << a.queryBlock << " by " << a.keyBlock << (a.zeroForNaN ? " zero for NaN" : "")
+  os << " attention" << (a.isGradient() ? "'s gradient by" : "")
+     << (a.ofQueries ? " queries" : "") << (a.ofKeys ? " keys" : "") << " scale "
+     << a.scale << " of %" << a.logits << " in blocks of " << a.queryBlock << " by "
+     << a.keyBlock << (a.zeroForNaN ? " zero for NaN" : "")
      << hides[static_cast<int>(a.hides)];
   for (int node : a.hiders)
     os << " %" << node;

@@ -9,10 +9,28 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
+/// Scores and what they lead to: forward the sum of values, backward the cotangent of a
+/// weight and one or three sums.
+int64_t AttentionSpec::products(int64_t depth, int64_t width) const {
+  if (!isGradient())
+    return depth + width;
+  return (1 + ofQueries + ofKeys) * depth + (1 + ofKeys) * width;
+}
+
+bool KernelSpec::isGroup(size_t dim) const {
+  return attention && attention->ofKeys && domain[dim] != 1 &&
+         outputs.back().strides[dim] == 0;
+}
+
+/// The payload of a Payload node.
+static const partita::Payload &payloadOf(const KernelNode &node) {
+  return node.own ? *node.own : cast<PayloadOpInterface>(node.op).getPayload();
+}
+
 int64_t KernelSpec::work() const {
   int64_t steps = 0;
-  if (attention) // two products, of which a step has eight flops
-    steps = (domain[numOuter()] + domain[numOuter() + 1]) / 4;
+  if (attention) // a step has eight flops
+    steps = attention->products(domain[numOuter()], domain[numOuter() + 1]) / 4;
   for (const KernelNode &node : nodes) {
     switch (node.kind) {
     case KernelNode::Constant:
@@ -23,7 +41,7 @@ int64_t KernelSpec::work() const {
       steps += 1;
       break;
     case KernelNode::Payload:
-      steps += cast<PayloadOpInterface>(node.op).getPayload().flops();
+      steps += payloadOf(node).flops();
       break;
     case KernelNode::Row: // a pass or three
     case KernelNode::Indexed:
@@ -47,12 +65,12 @@ double KernelSpec::points() const {
 
 double KernelSpec::flops() const {
   double perPoint = 0, ofRows = 0;
-  if (attention) // a multiply-add per element of a key, and one per element of a value
-    perPoint = 2.0 * static_cast<double>(domain[numOuter()] + domain[numOuter() + 1]);
+  if (attention)
+    perPoint = 2.0 * static_cast<double>(
+                         attention->products(domain[numOuter()], domain[numOuter() + 1]));
   for (const KernelNode &node : nodes) {
     if (node.kind == KernelNode::Payload)
-      perPoint +=
-          static_cast<double>(cast<PayloadOpInterface>(node.op).getPayload().flops());
+      perPoint += static_cast<double>(payloadOf(node).flops());
     else if (node.kind == KernelNode::Row || node.kind == KernelNode::Indexed)
       if (auto op = dyn_cast<ShardingRuleOpInterface>(node.op))
         ofRows += static_cast<double>(op.getFlops());

@@ -73,7 +73,7 @@ static bool haveEqualAttributes(Operation *a, Operation *b) {
 bool KernelNode::operator==(const KernelNode &other) const {
   if (kind != other.kind || type != other.type || operand != other.operand ||
       args != other.args || reads != other.reads || scalar != other.scalar ||
-      result != other.result)
+      result != other.result || own != other.own)
     return false;
   if (op == other.op || kind == Load)
     return true;

@@ -11,6 +11,7 @@
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Phase.h"
+#include "partita/Rule/Scalar/Payload.h"
 #include "passes/Codegen/Common/TargetModel.h"
 
 #include "mlir/IR/Operation.h"
@@ -47,6 +48,9 @@ struct KernelNode {
   std::vector<int> reads;
   int scalar = 0; ///< Indexed: the first of its scalars
   int result = 0; ///< Result: its number
+  /// Payload: what is computed of `args` where it is not the payload of `op`, whose
+  /// payloads are several.
+  std::optional<partita::Payload> own = {};
 
   /// Whether both compute the same: ops count by what they are, not by which.
   bool operator==(const KernelNode &other) const;
@@ -91,7 +95,13 @@ struct KernelSplit {
 /// What makes a kernel compute attention: softmax of a function of q·kᵀ·scale along the
 /// keys, times v. The domain is [outer dims… | depth, width, queries, keys]: operand 0 is
 /// q, 1 is k, 2 is v, each with stride 0 along the dims that it lacks, further operands
-/// are read by nodes at [outer…, queries, keys]; output 0 is the result.
+/// are read by nodes at [outer…, queries, keys]; output 0 is the result, outputs 1 and 2,
+/// where there are any, the largest logit and the sum of exp(logit - largest) of each
+/// row.
+///
+/// A kernel of gradients has the row statistics as operands 3 and 4, the cotangent of the
+/// result as operand 5, and its sum with the result over each row as operand 6. Its
+/// outputs are the gradient of q, those of k and v, or all three.
 struct AttentionSpec {
   double scale = 1;
   int score = -1;  ///< the node that stands for q·kᵀ·scale
@@ -107,8 +117,15 @@ struct AttentionSpec {
   std::vector<int> hiders = {};
   /// Where: the logit of hidden keys.
   double hidden = 0;
+  /// Which gradients the kernel computes; neither: the result.
+  bool ofQueries = false, ofKeys = false;
+  int slope = -1; ///< of gradients: the node of the derivative of the logit by the score
   /// Queries that a thread takes together, and keys that are in its scratch at one time.
   int64_t queryBlock = 0, keyBlock = 0;
+
+  bool isGradient() const { return ofQueries || ofKeys; }
+  /// Multiply-adds for a pair of a query and a key.
+  int64_t products(int64_t depth, int64_t width) const;
 
   bool operator==(const AttentionSpec &) const = default;
 };
@@ -150,6 +167,9 @@ struct KernelSpec {
   /// and touches no others.
   bool changesInPlace(int node) const;
   size_t numOuter() const { return domain.size() - static_cast<size_t>(rowDims); }
+  /// Of a kernel of gradients by keys: whether outer dim `dim` counts queries that read
+  /// the same keys.
+  bool isGroup(size_t dim) const;
   /// Division of the kernel by a target; attention is divided by its blocks.
   KernelSplit splitBy(const kernels::Division &division) const;
   /// Where in a thread's scratch row `slot` of a node's begins, in bytes; row 0 behind

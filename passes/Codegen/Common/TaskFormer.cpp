@@ -23,6 +23,7 @@ void codegen::attachTaskModels(MLIRContext &context) {
   attachSourceModels(context);
   attachMatMulModel(context);
   attachWindowModels(context);
+  attachAttentionModels(context);
   attachJoinModels(context);
   attachCommModels(context);
   attachControlModels(context);

@@ -13,6 +13,7 @@
 #define PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 
 #include "dialects/Dist/Dist.h"
+#include "passes/Codegen/Common/AttentionOps.h"
 #include "passes/Codegen/Common/Fusion.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
@@ -62,8 +63,8 @@ class KernelBuilder;
 class TaskFormer {
 public:
   TaskFormer(mlir::func::FuncOp function, Program &program, FormerState &state)
-      : function(function), program(program), state(state),
-        fusion(function, program.target->kernels) {}
+      : function(withKernels(function, program.target->kernels)), program(program),
+        state(state), fusion(function, program.target->kernels) {}
 
   /// Of a function that `caller`'s runs.
   TaskFormer(mlir::func::FuncOp callee, TaskFormer &caller)
@@ -138,6 +139,8 @@ public:
   /// Like allocate, but so that the views that lie between the value and its only user
   /// become dense: a product followed by a transpose writes transposed.
   Tensor allocateForUser(mlir::Value value);
+  /// Whether it is said where the value lies.
+  bool isPlaced(mlir::Value value) const { return tensors.contains(value); }
   void setTensor(mlir::Value value, Tensor tensor) { tensors[value] = std::move(tensor); }
 
   /// Whether nothing but `user` reads the value's storage, so that it may overwrite it.

@@ -91,14 +91,16 @@ class PayloadEmitter {
 public:
   PayloadEmitter(KernelEmitter &emitter, const KernelNode &node)
       : e(emitter), b(emitter.builder), at(emitter.location), node(node),
-        op(cast<PayloadOpInterface>(node.op)), compute(chooseType()),
-        type(emitter.computeType(compute)), real(isa<FloatType>(type)) {}
+        payload(node.own ? *node.own : cast<PayloadOpInterface>(node.op).getPayload()),
+        compute(chooseType()), type(emitter.computeType(compute)),
+        real(isa<FloatType>(type)) {}
 
   Value run() {
-    const Payload &payload = op.getPayload();
     if (payload.nodes().back().op == ScalarOp::Bits)
       return e.reinterpret(e.value(node.args[0]), e.node(node.args[0]).type, node.type);
-    std::vector<double> attributes = op.getPayloadAttributes();
+    std::vector<double> attributes;
+    if (!node.own)
+      attributes = cast<PayloadOpInterface>(node.op).getPayloadAttributes();
     for (const ScalarNode &n : payload.nodes()) {
       switch (n.op) {
       case ScalarOp::Operand:
@@ -170,7 +172,7 @@ private:
   OpBuilder &b;
   Location at;
   const KernelNode &node;
-  PayloadOpInterface op;
+  const Payload &payload;
   DType compute;
   Type type;
   bool real;
@@ -337,7 +339,7 @@ Value PayloadEmitter::divide(Value x, Value y, bool remainder) {
 
 /// The value of an operand that is a uniform constant.
 std::optional<double> PayloadEmitter::uniform(const ScalarNode &n) {
-  const ScalarNode &exponent = op.getPayload().nodes()[static_cast<size_t>(n.args[1])];
+  const ScalarNode &exponent = payload.nodes()[static_cast<size_t>(n.args[1])];
   if (exponent.op != ScalarOp::Operand)
     return std::nullopt;
   const KernelNode &arg = e.node(node.args[static_cast<size_t>(exponent.operand)]);

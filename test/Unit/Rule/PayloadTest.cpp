@@ -43,3 +43,15 @@ TEST_CASE("errors name the payload and the place") {
   CHECK(!Payload::parse("(x"));
   CHECK(!Payload::parse("x y"));
 }
+
+TEST_CASE("payloads of payloads") {
+  auto of = [](std::string_view text) { return *Payload::parse(text); };
+  Payload made =
+      of("select(x, y, -1e999)").composed({of("z <= w"), of("tanh(x) * 0.5"), of("y")});
+  CHECK(made.str() == "select(z <= w, tanh(x) * 0.5, -1e999)");
+  CHECK(of("x * y").composed({of("x + 1"), of("1")}).str() == "x + 1");
+  // Operands keep their numbers, also those that are not read.
+  const size_t condition = 2, root = made.nodes().size() - 1;
+  CHECK(made.partAt(condition).str() == "z <= w");
+  CHECK(made.partAt(root) == made);
+}

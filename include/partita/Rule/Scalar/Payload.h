@@ -130,6 +130,12 @@ public:
   /// with 0 is 0, as that of what does not depend is.
   Payload withLeaves(const std::vector<Leaf> &operands,
                      const std::vector<Leaf> &attributes = {}) const;
+  /// The payload of payloads: operand i is what `operands[i]` gives, and the operands of
+  /// these are those of the result. None has attributes. Simplified.
+  Payload composed(const std::vector<Payload> &operands) const;
+  /// What node number `node` of one without attributes computes, of the same operands.
+  /// Simplified.
+  Payload partAt(size_t node) const;
   /// x times this payload, whose operand i becomes operand i + 1.
   Payload timesCotangent() const;
   /// Operands that occur, ascending.
