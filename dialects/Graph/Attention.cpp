@@ -30,7 +30,7 @@ public:
                                      const Kinds &kinds);
 
   TensorFactors q, k, v, output, row;
-  /// What an operand of the payload has, or an error.
+  /// Dims of an operand of the payload, or an error.
   Expected<TensorFactors> scored(const Shape &shape) const;
   ShardingRule rule;
 

@@ -22,7 +22,7 @@ struct Rows {
     rows.shape.pop_back();
     return rows;
   }
-  /// Where the row of this index begins.
+  /// The place at which the row of this index begins.
   size_t at(const Shape &index) const {
     int64_t offset = 0;
     size_t skip = index.size() - shape.size();
@@ -36,7 +36,7 @@ struct Rows {
   std::vector<double> elements;
 };
 
-/// One attention, whose rows are visited one after the other.
+/// An attention, whose rows are visited one after the other.
 class Machine {
 public:
   Machine(const AttentionForm &form, const HostTensor &q, const HostTensor &k,
@@ -77,8 +77,8 @@ public:
     return of.at(place);
   }
 
-  /// Of a logit, where rows have this maximum and sum. A logit of the row is no larger
-  /// than its maximum; one of padding may be, and counts as equal.
+  /// The weight of a logit in a row of this maximum and sum. A logit of the row is no
+  /// larger than its maximum; one of padding may be, and counts as equal.
   double weight(double logit, double largest, double sum) const {
     double base = std::isinf(largest) && largest < 0 ? 0 : largest;
     double weight =
@@ -92,7 +92,7 @@ public:
   std::vector<Rows> scored;
   int64_t keys = 0;
   Shape rows;
-  // Of the current row.
+  // State of the current row.
   Shape index; ///< with a key
   size_t from = 0;
   std::vector<double> logits, slopes, arguments, scratch;

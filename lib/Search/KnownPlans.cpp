@@ -17,7 +17,7 @@ static KnownPlan priced(Timing &timing, std::string name, const Decided &plan) {
           memoryOf(timing, plan, 0).peak(), plan};
 }
 
-/// Of every weight with one user that reads it whole each device keeps a part; the weight
+/// Each device keeps a part of every weight with one user that reads it whole; the weight
 /// is gathered before its user runs.
 static Decided fullySharded(const FlowGraph &graph, std::vector<Strategy> strategies) {
   Decided plan{std::move(strategies), {}};
@@ -36,7 +36,7 @@ static Decided fullySharded(const FlowGraph &graph, std::vector<Strategy> strate
 /// Parameters smaller than this stay whole, as is the default of optimizer_parallel.
 static constexpr int64_t leastSplit = 65536;
 
-/// Of weights that lie in parts every reading that both passes share becomes two.
+/// Makes two readings of each that both passes share, of weights that lie in parts.
 static void gatherAgain(const FlowGraph &graph, const std::map<int32_t, Layout> &homes,
                         Decided &plan) {
   for (const auto &[end, home] : homes) {
@@ -194,7 +194,7 @@ std::vector<KnownPlan> search::knownPlans(const FlowGraph &graph,
   return plans;
 }
 
-/// Of plans with one name the best, names in the order in which they come.
+/// The best of plans with one name, names in the order in which they come.
 static std::vector<KnownPlan> bestOfEach(std::vector<KnownPlan> plans,
                                          std::optional<int64_t> memoryLimit) {
   auto rank = [&](const KnownPlan &plan) {

@@ -228,7 +228,7 @@ NecessaryMemory search::necessaryMemory(const Timing &timing, int64_t devices,
   auto valueOf = [&](int32_t v) -> const FlowValue & {
     return graph.values[static_cast<size_t>(v)];
   };
-  // What is carried from trip to trip is there while its loop runs.
+  // Values that are carried from trip to trip are there while their loop runs.
   auto lasts = [](const FlowOp &producer) {
     return producer.kind == FlowKind::Source ||
            (producer.kind == FlowKind::State && producer.tied >= 0);
@@ -242,7 +242,7 @@ NecessaryMemory search::necessaryMemory(const Timing &timing, int64_t devices,
         !timing.liesElsewhere(static_cast<int32_t>(v)))
       needed.lasting += partOf(value);
   }
-  // What is larger than all of which it is made may be read in the place of that.
+  // A value larger than all of which it is made may be read in the place of that.
   auto hasPlace = [&](int32_t v) {
     const int32_t op = valueOf(v).producer;
     if (op < 0 || timing.isView(op) || timing.isStreamed(v) || timing.hasNoBytes(v))

@@ -54,7 +54,7 @@ private:
     Model model;
     std::optional<MemoryRounds> rounds;
   };
-  /// What one try may take.
+  /// Limits of one try.
   struct Limits {
     double seconds;
     std::optional<int64_t> work;
@@ -240,7 +240,7 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
   if (!answer)
     return fail({answer.error().message, true, 0, false, std::nullopt});
   Space *space = &most;
-  // That no answer fits may be the fault of its rows.
+  // Rows that count too much may be the reason that no answer fits.
   const bool isSlowAnyway = upper && found.freeLowerBound >= *upper;
   if (answer->status == solver::Status::Infeasible && most.rounds->isLimitFelt() &&
       !isSlowAnyway) {

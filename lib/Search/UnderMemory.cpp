@@ -114,7 +114,7 @@ Expected<void> MemoryRounds::round() {
     return {};
   }
   const auto place = std::lower_bound(moments.begin(), moments.end(), moment);
-  // What fits by least rows may not fit, and no row says why.
+  // An answer that fits by least rows may not fit, and no row says why.
   if (place != moments.end() && *place == moment)
     return {};
   isOpen = isExploring = true;

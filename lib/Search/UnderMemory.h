@@ -44,7 +44,7 @@ public:
   /// The first round alone. Its bound is `lowerBound` from then on.
   Expected<void> relax();
   solver::Wide lowerBound() const { return best.lowerBound; }
-  /// Whether there is an answer this close to the bound, as a fraction.
+  /// True if there is an answer this close to the bound, as a fraction.
   bool isWithin(double gap) const {
     return hasAnswer() && static_cast<double>(best.cost - best.lowerBound) <=
                               gap * static_cast<double>(best.cost);
@@ -68,7 +68,7 @@ private:
   /// Keeps choices of the collapsed problem if they fit and are the cheapest so far; if
   /// they do not fit, `moment` is where they need most.
   Expected<bool> keepIfItFits(std::vector<uint32_t> choices, int64_t &moment);
-  /// Whether choices fit by `peakOf`, of which the problem counts so many at least.
+  /// True if choices fit by `peakOf`.
   bool fitsByItself(const std::vector<uint32_t> &choices) const;
   bool hasAnswer() const {
     return !best.choices.empty() && (!options.upper || best.cost < *options.upper);

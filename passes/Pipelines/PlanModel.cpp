@@ -107,7 +107,7 @@ private:
   /// Keeps what comes nearest to a limit that nothing meets.
   void note(const Mesh &mesh, const search::NotFound &reason);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
-  /// What every plan needs on such a mesh; fills `leastDevices`.
+  /// Bytes that every plan needs on such a mesh; fills `leastDevices`.
   Expected<search::NecessaryMemory> necessaryOn(const Mesh &mesh);
   /// An error where sums over the program say that nothing fits.
   Expected<void> checkNecessary(const Mesh &mesh);

@@ -15,8 +15,8 @@ OptimizerParallel optimizerParallelOf(mlir::FunctionOpInterface function);
 std::vector<ParameterOps> parametersOf(mlir::FunctionOpInterface function,
                                        const dist::ProgramFlow &flow);
 
-/// Where states are to lie, as the training step asks, for strategies that were decided
-/// without it: parts of moments, gradients and weights for ranks that hold the same; and
+/// Layouts of states as the training step asks, for strategies that were decided without
+/// it: parts of moments, gradients and weights for ranks that hold the same; and
 /// what is kept anyway. Absent where it asks for nothing. Notes as optimizerHomes has.
 std::optional<KeptLayouts> homesInParts(mlir::FunctionOpInterface function,
                                         const dist::ProgramFlow &flow,

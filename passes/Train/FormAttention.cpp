@@ -54,7 +54,7 @@ private:
 };
 } // namespace
 
-/// By what the op multiplies its operand `value`, if that is all it does.
+/// The number by which the op multiplies its operand `value`, if that is all it does.
 static std::optional<double> factorOf(Operation *op, Value value) {
   if (!isa<MulOp, DivOp>(op))
     return std::nullopt;
@@ -130,7 +130,7 @@ Payload Between::operandOf(Value value, const Shape &scores) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Where the loops of a tensor are: of each dim its loop, -1 for a dim of size 1 without.
+/// Places of the loops of a tensor: of each dim its loop, -1 for a dim of size 1 without.
 using Loops = SmallVector<int32_t>;
 
 /// Follows one product to a softmax and on to another.
@@ -139,7 +139,7 @@ public:
   Finder(ContractOp scores, const llvm::DenseSet<Value> &trained)
       : scores(scores), trained(trained) {}
 
-  /// Whether it is attention. Where it only just is not, `why` says so of `softmax`.
+  /// True if it is attention. `why` says of `softmax` why it only just is not.
   bool find();
   /// Builds the op in front of the second product, and replaces that.
   void form();
@@ -171,8 +171,8 @@ private:
 };
 } // namespace
 
-/// What reads the value, if it is one op; otherwise the way goes on by one that may lead
-/// to the softmax, to say why this is none.
+/// The reader of the value, if it is one op; otherwise the way goes on by one that may
+/// lead to the softmax, to say why this is none.
 Operation *Finder::userOf(Value value, const char *what) {
   if (value.hasOneUse())
     return *value.user_begin();
@@ -354,7 +354,7 @@ bool Finder::takeValues() {
   return llvm::is_contained(*out, queries) && llvm::is_contained(*out, width[0]);
 }
 
-/// Whether zeros in the place of operands, which padding has, may make a number infinite
+/// True if zeros in the place of operands, which padding has, may make a number infinite
 /// or none.
 static bool minds(const Payload &payload) {
   std::vector<bool> depends; // on operands other than the score

@@ -30,7 +30,7 @@ WORDS, WIDTH, HEADS, BATCH = 23, 32, 4, 2
 
 
 def model(path, form, tokens):
-    """One layer of attention on embeddings, with a head. Returns how inputs are drawn."""
+    """A layer of attention on embeddings, with a head. Returns how inputs are drawn."""
     w = Writer(5)
     size = WIDTH // HEADS
     groups = 2 if form == "groups" else HEADS
@@ -148,7 +148,7 @@ class Tests:
         return wanted
 
     def memory(self):
-        """Of a step at twice the tokens."""
+        """Arena of a step at twice the tokens."""
         growth = {}
         for name, hints in (("op", []), ("apart", ["--hints", f"{self.work}/apart.json"])):
             sizes = []

@@ -53,7 +53,7 @@ bool isReadByBackward(const FlowGraph &graph, const FlowUse &use, int32_t turn);
 /// At most `shares` entries in `largest`.
 MemoryUse memoryOf(Timing &timing, const Decided &plan, size_t shares = 5);
 
-/// What every plan needs on some of so many devices, whatever it computes again.
+/// Bytes that every plan needs on some of so many devices, whatever it computes again.
 struct NecessaryMemory {
   int64_t lasting = 0; ///< weights and states in equal parts
   int64_t working = 0; ///< of what one product reads beside them, in equal parts

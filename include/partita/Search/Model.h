@@ -91,8 +91,8 @@ struct Model {
                                                 const Decided &plan) const;
 };
 
-/// Which bytes a model counts of values that several ops read: its choices do not say who
-/// reads which copy.
+/// Kinds of rows, by the bytes that a model counts of values that several ops read: its
+/// choices do not say who reads which copy.
 enum class Rows {
   /// No plan takes more than its answer says: an answer that fits is a plan that fits.
   Most,

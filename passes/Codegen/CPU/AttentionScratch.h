@@ -29,9 +29,9 @@ struct AttentionScratch {
   /// Where each block begins, in elements.
   int64_t q = 0, result = 0, keysAcross = 0, values = 0, weights = 0, stage = 0;
   int64_t top = 0, sum = 0, shrink = 0; ///< per query; of the tile's queries
-  /// Of gradients: cotangents of the block's queries, values across, keys by rows;
-  /// weights (of all the block's queries) and cotangents of logits; per query the sum of
-  /// cotangent · output; sums by queries, of all that the unit has, by keys and by
+  /// Scratch of gradients: cotangents of the block's queries, values across, keys by
+  /// rows; weights (of all the block's queries) and cotangents of logits; per query the
+  /// sum of cotangent · output; sums by queries, of all that the unit has, by keys and by
   /// values.
   int64_t cotangent = 0, valuesAcross = 0, keyRows = 0, slopes = 0, delta = 0;
   int64_t byQueries = 0, byKeys = 0, byValues = 0;

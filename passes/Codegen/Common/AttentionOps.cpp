@@ -17,7 +17,7 @@ using namespace partita::codegen;
 // Ops without a kernel
 //===----------------------------------------------------------------------===//
 
-/// Whether a target has a kernel for these shapes and types: vectors of f32, over loops
+/// True if a target has a kernel for these shapes and types: vectors of f32, over loops
 /// of more than one step.
 static bool hasKernel(Operation *op, const kernels::Target &target) {
   Shape q = shapeOf(op->getOperand(0)), v = shapeOf(op->getOperand(2));
@@ -56,7 +56,7 @@ namespace {
 enum class Along : uint8_t { Queries, Keys };
 enum class Across : uint8_t { Depth, Width, Nothing };
 
-/// One op, or both gradients of one attention, on the way to a kernel.
+/// An op, or both gradients of one attention, on the way to a kernel.
 class OpFormer {
 public:
   OpFormer(Operation *op, TaskFormer &former)
@@ -64,7 +64,7 @@ public:
         builder(former, shape, {0, 1, rank() - 2, rank() - 1}) {}
 
   void form();
-  /// With the op that gives the other gradients, or null.
+  /// The op that gives the other gradients, or null.
   void formGradients(Operation *byQueries, Operation *byKeys);
 
 private:
@@ -114,7 +114,7 @@ View OpFormer::inDomain(const View &view, Along along, Across across) const {
   return {view.offset, std::move(dims)};
 }
 
-/// Whether it has one stride along each of the dims that are no outer ones.
+/// True if the tensor has one stride along each of the dims that are no outer ones.
 bool OpFormer::isPlain(const View &view) const {
   return llvm::all_of(ArrayRef<int64_t>{0, 1, rank() - 2, rank() - 1}, [&](int64_t d) {
     return view.dims[static_cast<size_t>(d)].size() == 1;
@@ -164,7 +164,7 @@ void OpFormer::addLogits(size_t firstScored, const Payload &given) {
   findHiders(payload);
 }
 
-/// Whether nodes depend on the score.
+/// Says of each node if the node depends on the score.
 static std::vector<bool> dependsOnScore(const Payload &payload) {
   std::vector<bool> depends;
   for (const ScalarNode &n : payload.nodes()) {

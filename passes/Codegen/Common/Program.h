@@ -117,7 +117,7 @@ struct AttentionSpec {
   std::vector<int> hiders = {};
   /// Where: the logit of hidden keys.
   double hidden = 0;
-  /// Which gradients the kernel computes; neither: the result.
+  /// Gradients that the kernel computes; neither: the result.
   bool ofQueries = false, ofKeys = false;
   int slope = -1; ///< of gradients: the node of the derivative of the logit by the score
   /// Queries that a thread takes together, and keys that are in its scratch at one time.
@@ -167,7 +167,7 @@ struct KernelSpec {
   /// and touches no others.
   bool changesInPlace(int node) const;
   size_t numOuter() const { return domain.size() - static_cast<size_t>(rowDims); }
-  /// Of a kernel of gradients by keys: whether outer dim `dim` counts queries that read
+  /// Set in a kernel of gradients by keys if outer dim `dim` counts queries that read
   /// the same keys.
   bool isGroup(size_t dim) const;
   /// Division of the kernel by a target; attention is divided by its blocks.

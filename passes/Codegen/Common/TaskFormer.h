@@ -139,7 +139,7 @@ public:
   /// Like allocate, but so that the views that lie between the value and its only user
   /// become dense: a product followed by a transpose writes transposed.
   Tensor allocateForUser(mlir::Value value);
-  /// Whether it is said where the value lies.
+  /// True if it is said where the value lies.
   bool isPlaced(mlir::Value value) const { return tensors.contains(value); }
   void setTensor(mlir::Value value, Tensor tensor) { tensors[value] = std::move(tensor); }
 

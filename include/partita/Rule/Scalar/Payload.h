@@ -133,7 +133,7 @@ public:
   /// The payload of payloads: operand i is what `operands[i]` gives, and the operands of
   /// these are those of the result. None has attributes. Simplified.
   Payload composed(const std::vector<Payload> &operands) const;
-  /// What node number `node` of one without attributes computes, of the same operands.
+  /// The part that node number `node` of a payload without attributes computes.
   /// Simplified.
   Payload partAt(size_t node) const;
   /// x times this payload, whose operand i becomes operand i + 1.
