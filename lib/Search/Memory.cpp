@@ -269,6 +269,24 @@ NecessaryMemory search::necessaryMemory(const Timing &timing, int64_t devices,
   return needed;
 }
 
+int64_t search::leastDevices(const Timing &timing, int64_t memoryLimit, bool countsWork) {
+  int64_t low = 0, high = int64_t(1) << 20;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    const bool fits = necessaryMemory(timing, middle, countsWork).bytes() <= memoryLimit;
+    (fits ? high : low) = middle;
+  }
+  return high;
+}
+
+std::string search::necessaryText(const NecessaryMemory &needed) {
+  return bytesText(needed.bytes()) + " or more, " + bytesText(needed.lasting) +
+         " for weights and states in equal parts" +
+         (needed.working > 0 ? " and " + bytesText(needed.working) + " for what '" +
+                                   needed.product + "' reads"
+                             : "");
+}
+
 std::string search::kindsText(const MemoryUse &memory) {
   if (!memory.trains)
     return bytesText(memory.weights) + " of weights, " +

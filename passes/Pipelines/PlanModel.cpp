@@ -107,8 +107,6 @@ private:
   /// Keeps what comes nearest to a limit that nothing meets.
   void note(const Mesh &mesh, const search::NotFound &reason);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
-  /// Bytes that every plan needs on such a mesh; fills `leastDevices`.
-  Expected<search::NecessaryMemory> necessaryOn(const Mesh &mesh);
   /// An error where sums over the program say that nothing fits.
   Expected<void> checkNecessary(const Mesh &mesh);
   using KnownPlans = std::vector<search::KnownPlan>;
@@ -145,7 +143,6 @@ private:
   bool isAnyChosen = false; ///< whether plans were looked at with something chosen
   double importSeconds = 0, searchSeconds = 0;
   int searches = 0;
-  int64_t leastDevices = 0; ///< that have room for what every plan needs
 };
 } // namespace
 
@@ -298,7 +295,9 @@ void Planner::withParts(const std::vector<Flow> &flows,
     all[which[i]] = std::move(found[i]);
 }
 
-Expected<search::NecessaryMemory> Planner::necessaryOn(const Mesh &mesh) {
+Expected<void> Planner::checkNecessary(const Mesh &mesh) {
+  if (!target.memoryLimit)
+    return {};
   search::Pins pins;
   auto flow = flowOn(mesh, pins);
   if (!flow)
@@ -308,34 +307,15 @@ Expected<search::NecessaryMemory> Planner::necessaryOn(const Mesh &mesh) {
     return tl::unexpected(placement.error());
   const search::Timing timing((*flow)->graph, *placement, /*anyRecompute=*/true);
   const bool countsWork = !choosesAccumulation(job);
-  auto needed = [&](int64_t devices) {
-    return search::necessaryMemory(timing, devices, countsWork);
-  };
-  // No fewer devices have room for the sums.
-  for (int64_t low = 0, high = int64_t(1) << 20; high - low > 1;) {
-    const int64_t middle = (low + high) / 2;
-    (needed(middle).bytes() > *target.memoryLimit ? low : high) = middle;
-    leastDevices = high;
-  }
-  return needed(mesh.numRanks());
-}
-
-Expected<void> Planner::checkNecessary(const Mesh &mesh) {
-  if (!target.memoryLimit)
-    return {};
-  auto needed = necessaryOn(mesh);
-  if (!needed)
-    return tl::unexpected(needed.error());
-  if (needed->bytes() <= *target.memoryLimit)
+  const int64_t leastDevices =
+      search::leastDevices(timing, *target.memoryLimit, countsWork);
+  if (leastDevices <= mesh.numRanks())
     return {};
   return makeError("no plan fits: whatever is chosen, each of " +
                    std::to_string(mesh.numRanks()) + " devices (" +
-                   target.topology.device.name + ") needs " + bytesText(needed->bytes()) +
-                   " or more, " + bytesText(needed->lasting) +
-                   " for weights and states in equal parts" +
-                   (needed->working > 0 ? " and " + bytesText(needed->working) +
-                                              " for what '" + needed->product + "' reads"
-                                        : "") +
+                   target.topology.device.name + ") needs " +
+                   search::necessaryText(
+                       search::necessaryMemory(timing, mesh.numRanks(), countsWork)) +
                    "; the limit is " + bytesText(*target.memoryLimit) + "; " +
                    std::to_string(leastDevices) + " devices or more are needed");
 }
@@ -355,8 +335,6 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
       list +=
           (list.empty() ? "" : ", ") + ("'" + share.name + "' ") + bytesText(share.bytes);
     message += list;
-    if (leastDevices > mesh.numRanks())
-      message += "; " + std::to_string(leastDevices) + " devices or more are needed";
     message +=
         "; a memory of " + bytesText(reason.least->peak()) + " per device would do";
   }

@@ -74,11 +74,7 @@ static void addPlans(report::PlanPage &page, const PlanStory &story, const Found
     page.plans.push_back(
         {plan.name, secondsOf(plan.time), plan.memory, !limit || plan.memory <= *limit});
   for (const MeshResult &it : story.meshes)
-    page.meshes.emplace_back(it.mesh.str(),
-                             it.found ? durationText(secondsOf(it.found->cost.total()))
-                             : it.reason.isSlower
-                                 ? "at least " + durationText(secondsOf(*it.lowerBound))
-                                 : it.reason.message);
+    page.meshes.emplace_back(it.mesh.str(), meshText(it));
 }
 
 std::string partita::planReport(const PlanStory &story, Timing &timing,

@@ -76,17 +76,27 @@ static std::string knownText(const PlanStory &story, const Found &found) {
   return result.empty() ? result : "other plans, priced alike:\n" + result;
 }
 
+std::string partita::meshText(const MeshResult &mesh) {
+  if (mesh.found)
+    return timeText(mesh.found->cost.total());
+  if (!mesh.lowerBound)
+    return mesh.reason.message;
+  const std::string least = "at least " + timeText(*mesh.lowerBound);
+  if (mesh.reason.isSlower)
+    return least;
+  return (mesh.reason.proved ? "fits only if something is computed again, "
+                             : mesh.reason.message + ", ") +
+         least;
+}
+
 static std::string meshesText(const PlanStory &story) {
   if (story.meshes.size() < 2)
     return "";
   std::string result = "meshes:\n";
   for (const MeshResult &it : story.meshes)
     result +=
-        "  " + it.mesh.str() + ": " +
-        (it.found ? timeText(it.found->cost.total()) +
-                        (it.found->proved ? "" : ", at least " + timeText(*it.lowerBound))
-         : it.reason.isSlower && it.lowerBound ? "at least " + timeText(*it.lowerBound)
-                                               : it.reason.message) +
+        "  " + it.mesh.str() + ": " + meshText(it) +
+        (it.found && !it.found->proved ? ", at least " + timeText(*it.lowerBound) : "") +
         "\n";
   return result;
 }

@@ -28,6 +28,9 @@ struct MeshResult {
   std::optional<OverlapTime> overlap = std::nullopt;
 };
 
+/// The time of its plan, or why there is none.
+std::string meshText(const MeshResult &mesh);
+
 /// The least bound of all meshes: no plan on any of them is faster.
 search::Picos boundOf(const std::vector<MeshResult> &meshes);
 

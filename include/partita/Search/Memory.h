@@ -63,6 +63,10 @@ struct NecessaryMemory {
 /// Sums over the program, without any plan. `countsWork`: else products may work on any
 /// part of their rows at a time, as where the number of micro-batches is open.
 NecessaryMemory necessaryMemory(const Timing &timing, int64_t devices, bool countsWork);
+/// The fewest devices of which each has room for that.
+int64_t leastDevices(const Timing &timing, int64_t memoryLimit, bool countsWork);
+/// "2.25 GiB or more, 1.84 GiB for weights and states in equal parts and …".
+std::string necessaryText(const NecessaryMemory &needed);
 
 /// "12 B of weights, 3 B of gradients, …" at the peak.
 std::string kindsText(const MemoryUse &memory);
