@@ -192,32 +192,44 @@ static void addBiases(Model &model, test::RandomProgram &make) {
       model.problem.variables[copy].costs = {0, 1};
 }
 
+namespace {
+/// A small program or training step on four ranks, with a model that counts all bytes.
+struct Counted {
+  Counted(uint64_t seed, Rows rows)
+      : make(seed), graph((seed % 4 < 2 ? make.make(5) : make.step())
+                              .build(*Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2"))),
+        topology(make.topology(graph.mesh)),
+        placement(*Placement::create(graph.mesh, topology)), timing(graph, placement) {
+    ModelOptions options;
+    options.memoryLimit = int64_t(1) << 40;
+    options.rows = rows;
+    options.smallSource = options.leastGathered = 64;
+    model = *buildModel(timing, options);
+    model.problem.memoryLimit.reset(); // bytes are only counted
+  }
+  test::RandomProgram make;
+  FlowGraph graph;
+  Topology topology;
+  Placement placement;
+  Timing timing;
+  Model model;
+};
+} // namespace
+
 TEST_CASE("memory of a plan is never less than the model's least rows say") {
   int equal = 0, working = 0, count = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    test::RandomProgram make(seed);
-    Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
-    Program program = seed % 4 < 2 ? make.make(5) : make.step();
-    FlowGraph graph = program.build(mesh);
-    Topology topology = make.topology(mesh);
-    Placement placement = *Placement::create(mesh, topology);
-    Timing timing(graph, placement);
-    ModelOptions options;
-    options.memoryLimit = int64_t(1) << 40;
-    options.rows = Rows::Least;
-    options.smallSource = options.leastGathered = 64;
-    auto model = buildModel(timing, options);
-    REQUIRE(model);
-    addBiases(*model, make);
-    model->problem.memoryLimit.reset(); // bytes are only counted
-    auto solution = solver::solve(model->problem);
-    REQUIRE(solution);
-    auto price = solver::priceOf(model->problem, solution->choices);
-    REQUIRE(price);
-    MemoryUse use = memoryOf(timing, model->decide(timing, solution->choices));
     INFO("seed " << seed);
+    Counted it(seed, Rows::Least);
+    addBiases(it.model, it.make);
+    auto solution = solver::solve(it.model.problem);
+    REQUIRE(solution);
+    auto price = solver::priceOf(it.model.problem, solution->choices);
+    REQUIRE(price);
+    MemoryUse use = memoryOf(it.timing, it.model.decide(it.timing, solution->choices));
     CHECK(use.peak() >= static_cast<int64_t>(price->peakBytes));
-    const NecessaryMemory sums = necessaryMemory(timing, mesh.numRanks(), true);
+    const NecessaryMemory sums =
+        necessaryMemory(it.timing, it.graph.mesh.numRanks(), true);
     CHECK(use.peak() >= sums.bytes());
     working += sums.working > 0;
     equal += use.peak() == static_cast<int64_t>(price->peakBytes);
@@ -229,34 +241,22 @@ TEST_CASE("memory of a plan is never less than the model's least rows say") {
 
 TEST_CASE("an answer stands for the plan that is read off it") {
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    test::RandomProgram make(seed);
-    Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
-    Program program = seed % 4 < 2 ? make.make(5) : make.step();
-    FlowGraph graph = program.build(mesh);
-    Topology topology = make.topology(mesh);
-    Placement placement = *Placement::create(mesh, topology);
-    Timing timing(graph, placement);
-    ModelOptions options;
-    options.memoryLimit = int64_t(1) << 40;
-    options.smallSource = options.leastGathered = 64;
-    auto model = buildModel(timing, options);
-    REQUIRE(model);
-    const solver::Problem plain = model->problem;
-    addBiases(*model, make);
-    model->problem.memoryLimit.reset();
-    auto solution = solver::solve(model->problem);
-    REQUIRE(solution);
-    const Decided plan = model->decide(timing, solution->choices);
     INFO("seed " << seed);
-    auto answer = model->answerOf(timing, plan);
+    Counted it(seed, Rows::Most);
+    const solver::Problem plain = it.model.problem;
+    addBiases(it.model, it.make);
+    auto solution = solver::solve(it.model.problem);
+    REQUIRE(solution);
+    const Decided plan = it.model.decide(it.timing, solution->choices);
+    auto answer = it.model.answerOf(it.timing, plan);
     REQUIRE(answer);
     auto given = solver::verify(plain, solution->choices),
          read = solver::verify(plain, *answer);
     REQUIRE(read);
     // Copies that nobody reads are no part of a plan.
     CHECK(read->cost <= given->cost);
-    CHECK(evaluate(timing, model->decide(timing, *answer)).total() <=
-          evaluate(timing, plan).total());
+    CHECK(evaluate(it.timing, it.model.decide(it.timing, *answer)).total() <=
+          evaluate(it.timing, plan).total());
   }
 }
 
