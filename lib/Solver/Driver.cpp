@@ -309,8 +309,8 @@ bool Driver::firstPhase(Core &core) {
   return left;
 }
 
-/// Keeps an answer of the problem, if it is better. Reductions forbid what others can do
-/// as well: an answer of which some did so is left.
+/// Keeps an answer of the problem, if it is better and has no choice that reductions have
+/// forbidden since.
 void Driver::takeKnown(const Root &root, const std::vector<uint32_t> &choices) {
   if (auto left = root.core.projectIfLeft(root.complete(choices), 0))
     take(root.core, *std::move(left), 0);

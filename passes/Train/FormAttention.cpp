@@ -23,7 +23,7 @@ using namespace partita::graph;
 using namespace partita::train;
 
 //===----------------------------------------------------------------------===//
-// What stands between product and softmax
+// The payload between product and softmax
 //===----------------------------------------------------------------------===//
 
 static Payload numberPayload(double value) {

@@ -31,7 +31,7 @@ struct KnownPlan {
 /// split too where that can be; missing where the model has no such blocks or no
 /// experts.
 ///
-/// Of a training step with these parameters: in place of fully sharded zero-1, zero-2
+/// A training step with these parameters has, in place of fully sharded, zero-1, zero-2
 /// (where gradients are accumulated) and zero-3, which are data-parallel with a level of
 /// optimizer_parallel over all ranks (OptimizerParallel.h); at the third a weight is
 /// gathered for the forward and again for the backward pass. And both megatrons with

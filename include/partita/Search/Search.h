@@ -31,8 +31,9 @@ struct Found {
   Decided plan;
   PlanCost cost;
   /// No plan of the space takes less; see SearchOptions::tieLayers. A bound that knows of
-  /// a memory limit counts all copies of a value from its making to its last use; where
-  /// the plan fits only because each has its own, the bound is that without a limit.
+  /// a memory limit is of plans that fit by Rows::Most; if none does, of all that fit; if
+  /// the plan found fits by its own figure alone, it is that without a limit. A faster
+  /// known plan outside of the space lowers it to its time.
   Picos lowerBound = 0;
   /// No plan of the space takes less, with any memory.
   Picos freeLowerBound = 0;
