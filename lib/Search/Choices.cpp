@@ -23,9 +23,9 @@ std::vector<int32_t> search::formsOf(FormTable &forms, const ShardingRule &rule,
 namespace {
 class Lister {
 public:
-  Lister(Timing &timing, const Pins &pins)
-      : timing(timing), graph(timing.graph), pins(pins), units(unitsOf(graph.mesh, pins)),
-        partial(partialKinds(graph)) {}
+  Lister(Timing &timing, const Pins &pins, const std::vector<Strategy> *given)
+      : timing(timing), graph(timing.graph), pins(pins), given(given),
+        units(unitsOf(graph.mesh, pins)), partial(partialKinds(graph)) {}
 
   Expected<std::vector<std::shared_ptr<const OpChoices>>> run() {
     std::vector<std::shared_ptr<const OpChoices>> result;
@@ -47,6 +47,13 @@ public:
   }
 
 private:
+  /// The strategies that the op may have.
+  std::vector<Strategy> strategiesOf(int32_t op) const {
+    if (given && graph.ops[static_cast<size_t>(op)].kind != FlowKind::Argument)
+      return {(*given)[static_cast<size_t>(op)]};
+    return legalStrategies(graph, op, units, partial, pins);
+  }
+
   /// Equal for ops that have equal choices and times.
   std::string signature(int32_t op) const {
     const FlowOp &it = graph.ops[static_cast<size_t>(op)];
@@ -76,6 +83,10 @@ private:
       if (pins.count(a))
         text += " pinned " + std::to_string(a);
     }
+    if (given && it.kind != FlowKind::Argument)
+      for (int32_t form :
+           formsOf(timing.forms, it.rule, (*given)[static_cast<size_t>(op)]))
+        add(form);
     return text;
   }
 
@@ -85,7 +96,7 @@ private:
     result->operands.resize(it.operands.size());
     result->results.resize(it.results.size());
     std::map<std::vector<int32_t>, size_t> seen;
-    for (Strategy &strategy : legalStrategies(graph, op, units, partial, pins)) {
+    for (Strategy &strategy : strategiesOf(op)) {
       std::vector<int32_t> forms = formsOf(timing.forms, it.rule, strategy);
       Picos time = timing.op(op, strategy);
       auto [place, added] = seen.try_emplace(forms, result->size());
@@ -109,6 +120,7 @@ private:
   Timing &timing;
   const FlowGraph &graph;
   const Pins &pins;
+  const std::vector<Strategy> *given;
   AxisList units;
   std::vector<uint8_t> partial;
   std::map<std::string, std::shared_ptr<const OpChoices>> known;
@@ -116,6 +128,6 @@ private:
 } // namespace
 
 Expected<std::vector<std::shared_ptr<const OpChoices>>>
-search::choicesOf(Timing &timing, const Pins &pins) {
-  return Lister(timing, pins).run();
+search::choicesOf(Timing &timing, const Pins &pins, const std::vector<Strategy> *given) {
+  return Lister(timing, pins, given).run();
 }

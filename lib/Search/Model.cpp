@@ -23,7 +23,7 @@ public:
   Expected<Model> build(std::vector<std::shared_ptr<const OpChoices>> choices) {
     model.choices = std::move(choices);
     if (options.anyRecompute)
-      repeats.emplace(timing, tables, parts, model);
+      repeats.emplace(timing, tables, parts, model, options);
     for (size_t op = 0; op < graph.ops.size(); ++op)
       model.variables.push_back(
           model.choices[op] ? static_cast<int32_t>(parts.addVariable(costsOf(op))) : -1);
@@ -70,7 +70,7 @@ private:
   std::vector<std::pair<int32_t, End>> usersOf(const FlowValue &value) const {
     std::vector<std::pair<int32_t, End>> users;
     for (const FlowUse &use : value.uses) {
-      if (repeats && repeats->isFoundAnyway(value.producer, use))
+      if (isBound() && repeats->isFoundAnyway(value.producer, use))
         continue;
       auto same = std::find_if(users.begin(), users.end(),
                                [&](const auto &u) { return u.first == use.op; });
@@ -175,7 +175,7 @@ private:
       if (hasPlace)
         usages.push_back(
             {made, staysAnyway ? done : runs, forUser(user.first, table.making)});
-      if (!options.anyRecompute)
+      if (!isBound())
         usages.push_back({runs - 1, runs, forUser(user.first, table.besideConverting)});
       if (runs < done)
         usages.push_back(
@@ -210,12 +210,12 @@ private:
       parts.addEdge(shared.variable, variableOf(user),
                     repeats && isState(value) ? repeats->forReader(user, table.users[u])
                                               : forUser(user, table.users[u]));
-      if (repeats)
+      if (isBound())
         addFound(value, users[u], table.states);
       else if (options.rows == Rows::Most)
         addReading(converted, user, table.readings[u]);
     }
-    if (options.anyRecompute) {
+    if (isBound()) {
       addLeast(shared.variable, value, last, table);
     } else if (options.rows == Rows::Least) {
       addCertain(shared, value, users, table);
@@ -293,7 +293,7 @@ private:
     return bytes = parts.pool.add(std::move(table));
   }
 
-  /// With `anyRecompute`, the bytes of a shared value in any step: of a state its home,
+  /// Of a bound the bytes of a shared value in any step: of a state its home,
   /// of another one whichever of its forms is the smallest, as one of them is there.
   void addLeast(uint32_t variable, const FlowValue &value, int64_t last,
                 const SharedTable &table) {
@@ -308,7 +308,7 @@ private:
     parts.use(variable, Timing::convertsAt(value.producer), last,
               parts.pool.add(leastBytes(timing, table, value.elementBytes)));
   }
-  /// With `anyRecompute`, what a user of a state, by the last edge, finds beside its home
+  /// Of a bound what a user of a state, by the last edge, finds beside its home
   /// while it runs. Users may share it, but do not run at the same time; a loop that
   /// reads it has it to its end.
   void addFound(const FlowValue &value, const std::pair<int32_t, End> &user,
@@ -333,11 +333,12 @@ private:
     return graph.ops[static_cast<size_t>(value.producer)]
         .results[static_cast<size_t>(value.result)];
   }
-  /// With `anyRecompute`, what the forward pass makes counts nothing but where it is
-  /// kept.
+  /// Of a bound, what the forward pass makes counts nothing but where it is kept.
   bool hasNoBytesAgain(const FlowValue &value) const {
-    return repeats && repeats->isForward(value.producer);
+    return isBound() && repeats->isForward(value.producer);
   }
+  /// Whether no step, whatever it computes again, takes less than an answer says.
+  bool isBound() const { return options.anyRecompute && options.rows == Rows::Least; }
 
   /// What lies from run to run; it is converted where it is used.
   bool isState(const FlowValue &value) const {
@@ -351,9 +352,9 @@ private:
     int64_t runs = std::max(Timing::runsAt(user), converted + 1),
             done = timing.doneAt(user);
     auto &usages = model.problem.edges.back().usages;
-    usages.push_back({runs - 1, runs, table.converting});
+    usages.push_back({runs - 1, runs, forUser(user, table.converting)});
     if (runs < done)
-      usages.push_back({runs, done, table.gathered});
+      usages.push_back({runs, done, forUser(user, table.gathered)});
   }
 
   void addSource(int32_t number, const FlowValue &value,
@@ -414,14 +415,17 @@ private:
     parts.addEdge(home.variable, variableOf(user.first),
                   forUser(user.first, table.costs));
     model.homes.push_back(home);
-    if (options.anyRecompute)
+    if (isBound())
       return;
     auto &usages = model.problem.edges.back().usages;
     int64_t runs = Timing::runsAt(user.first);
     if (runs > 0)
-      usages.push_back({runs - 1, runs,
-                        options.rows == Rows::Most ? table.converting : table.gathered});
-    usages.push_back({runs, timing.doneAt(user.first), table.gathered});
+      usages.push_back(
+          {runs - 1, runs,
+           forUser(user.first,
+                   options.rows == Rows::Most ? table.converting : table.gathered)});
+    usages.push_back(
+        {runs, timing.doneAt(user.first), forUser(user.first, table.gathered)});
   }
 
   /// A user that wants the form of a source needs it.
@@ -452,7 +456,7 @@ private:
 } // namespace
 
 Expected<Model> search::buildModel(Timing &timing, const ModelOptions &options) {
-  auto choices = choicesOf(timing, options.pins);
+  auto choices = choicesOf(timing, options.pins, options.given);
   if (!choices)
     return tl::unexpected(choices.error());
   return Builder(timing, options).build(std::move(*choices));

@@ -25,6 +25,10 @@ enum Kind : int {
   MoreRepeated,  ///< value – op, bytes
   KeptBytes,     ///< of a value
   RepeatedBytes, ///< of a value
+  BothBytes,     ///< of a value
+  Making,        ///< op – op, bytes
+  Converting,    ///< op – op, bytes
+  Waiting,       ///< op – op, bytes
   numKinds
 };
 
@@ -51,11 +55,81 @@ static std::vector<int32_t> neededBy(const FlowGraph &graph, int32_t turn) {
   return needed;
 }
 
-Repeats::Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model)
+/// Per op whether all of the forward pass goes through what it makes, but for what most
+/// of the model reads (a mask): the sums of a residual stream.
+static std::vector<char> necksOf(const FlowGraph &graph, int32_t turn) {
+  std::vector<int32_t> last(at(turn), -1), crossing(at(turn) + 1, 0);
+  for (int32_t op = 0; op < turn; ++op) {
+    if (!isForwardOp(graph, op, turn))
+      continue;
+    for (int32_t value : graph.ops[at(op)].results)
+      for (const FlowUse &use : graph.values[at(value)].uses)
+        if (isForwardOp(graph, use.op, turn))
+          last[at(op)] = std::max(last[at(op)], use.op);
+    if (2 * (last[at(op)] - op) <= turn)
+      for (int32_t place = op + 1; place <= last[at(op)]; ++place)
+        ++crossing[at(place)];
+    else
+      last[at(op)] = -1;
+  }
+  std::vector<char> isNeck(graph.ops.size(), false);
+  for (int32_t op = 0; op < turn; ++op)
+    for (int32_t place = op + 1; place <= last[at(op)]; ++place)
+      isNeck[at(op)] = isNeck[at(op)] || crossing[at(place)] == 1;
+  return isNeck;
+}
+
+/// Per op the backward op before which it runs again, if it does: the first that reads
+/// its result, or something that is made of the result without a neck between; the number
+/// of ops if there is none. Where necks are kept no op has to run earlier.
+static std::vector<int32_t> birthsOf(const FlowGraph &graph, int32_t turn) {
+  const auto none = static_cast<int32_t>(graph.ops.size());
+  const std::vector<char> isNeck = necksOf(graph, turn);
+  std::vector<int32_t> births(graph.ops.size(), none);
+  for (int32_t op = turn; op-- > 0;) {
+    if (!isForwardOp(graph, op, turn) || isNeck[at(op)])
+      continue;
+    for (int32_t value : graph.ops[at(op)].results)
+      for (const FlowUse &use : graph.values[at(value)].uses)
+        births[at(op)] = std::min(births[at(op)],
+                                  isReadByBackward(graph, use, turn) ? use.op
+                                  : isForwardOp(graph, use.op, turn) ? births[at(use.op)]
+                                                                     : none);
+  }
+  return births;
+}
+
+/// The same where necks may run again, too: of a chain of gradients' operands only the
+/// next one is followed, since each neck could be needed by any later one.
+static std::vector<int32_t> birthsAcrossNecks(const FlowGraph &graph, int32_t turn) {
+  const auto none = static_cast<int32_t>(graph.ops.size());
+  std::vector<int32_t> direct(graph.ops.size(), none), births(graph.ops.size(), none);
+  for (int32_t op = turn; op-- > 0;) {
+    if (!isForwardOp(graph, op, turn))
+      continue;
+    for (int32_t value : graph.ops[at(op)].results)
+      for (const FlowUse &use : graph.values[at(value)].uses) {
+        if (isReadByBackward(graph, use, turn))
+          direct[at(op)] = std::min(direct[at(op)], use.op);
+        else if (isForwardOp(graph, use.op, turn))
+          births[at(op)] =
+              std::min(births[at(op)], direct[at(use.op)] != none ? direct[at(use.op)]
+                                                                  : births[at(use.op)]);
+      }
+    births[at(op)] = std::min(births[at(op)], direct[at(op)]);
+  }
+  return births;
+}
+
+Repeats::Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model,
+                 const ModelOptions &options)
     : timing(timing), graph(timing.graph), tables(tables), parts(parts), model(model),
-      turn(turnOf(graph)), needed(neededBy(graph, turn)) {
+      rows(options.rows), turn(turnOf(graph)), needed(neededBy(graph, turn)),
+      births(options.repeatsNecks ? birthsAcrossNecks(graph, turn)
+                                  : birthsOf(graph, turn)) {
   for (size_t op = 0; op < graph.ops.size(); ++op)
-    isRepeatable.push_back(needed[op] < static_cast<int32_t>(graph.ops.size()) &&
+    isRepeatable.push_back((isBound() ? needed : births)[op] <
+                               static_cast<int32_t>(graph.ops.size()) &&
                            graph.ops[op].results.size() == 1);
   findWays();
 }
@@ -114,7 +188,7 @@ std::vector<int64_t> Repeats::costsOf(int32_t op) const {
     const Choice choice = choiceOf(op, number);
     Picos time = choices.times[choice.strategy];
     if (choice.isRepeated)
-      time += timing.again(op, choices.strategies[choice.strategy]);
+      time += isBound() ? timing.again(op, choices.strategies[choice.strategy]) : time;
     costs.push_back(time);
   }
   return costs;
@@ -171,8 +245,10 @@ void Repeats::add(int32_t number, const End &producer,
 }
 
 void Repeats::addOnTheWay(const Value &value) {
-  if (!value.table)
-    return joinOps(value, value.readers[0]);
+  if (!value.table) {
+    joinOps(value, value.readers[0]);
+    return useBytesOnTheWay(value);
+  }
   const size_t n = value.states(), choices = value.choices();
   const uint32_t variable = parts.addVariable(value.table->times);
   const CostTable &base = value.table->producer;
@@ -189,6 +265,43 @@ void Repeats::addOnTheWay(const Value &value) {
       joinOps(value, reader);
   }
   model.values.push_back({value.number, variable, value.table->states});
+  if (isBound())
+    return;
+  const int64_t converted = Timing::convertsAt(value.producer);
+  parts.use(variable, converted - 1, converted, value.table->making);
+  parts.use(variable, converted, forwardDone(value), value.table->all);
+}
+
+int64_t Repeats::forwardDone(const Value &value) const {
+  int64_t done = Timing::convertsAt(value.producer) + 1;
+  for (const Reader &reader : value.readers)
+    if (!reader.isGradient)
+      done = std::max(done, timing.doneAt(reader.op));
+  return done;
+}
+
+void Repeats::useBytesOnTheWay(const Value &value) {
+  if (isBound() || !parts.memory)
+    return;
+  const Reader &reader = value.readers[0];
+  const DirectTable &table = tables.direct(value.number, *value.end, *reader.end);
+  const size_t to = reader.end->choices->size(), rows = choicesOf(value.producer),
+               columns = choicesOf(reader.op);
+  const int64_t made = timing.bornAt(value.producer),
+                converted = Timing::convertsAt(value.producer),
+                done = timing.doneAt(reader.op);
+  auto use = [&](int64_t from, int64_t until, int kind, const CostTable &bytes) {
+    if (!bytes.empty())
+      parts.useByPair(
+          from, until, once(bytes, kind, rows, columns, [&](size_t row, size_t column) {
+            return bytes[choiceOf(value.producer, row).strategy * to +
+                         (reader.mayRepeat ? choiceOf(reader.op, column).strategy
+                                           : column)];
+          }));
+  };
+  use(made, converted, Making, table.making);
+  use(converted, converted + 1, Converting, table.converting);
+  use(converted + 1, done, Waiting, table.waiting);
 }
 
 void Repeats::joinOps(const Value &value, const Reader &reader) {
@@ -220,13 +333,20 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
   if (!isWay)
     return;
   const std::vector<int64_t> bytes = wantedBytes(value, reader);
-  parts.use(variableOf(reader.op), keptFrom(value), keptFrom(value) + 1,
-            once(base, WayBytes + numKinds * static_cast<int>(bit), 1, columns,
-                 [&](size_t, size_t column) {
-                   const Choice two = choiceOf(reader.op, column);
-                   return two.isRepeated && (two.keptWays & bit) ? bytes[two.strategy]
-                                                                 : 0;
-                 }));
+  auto use = [&](bool isKept, int64_t from, int64_t to) {
+    parts.use(variableOf(reader.op), from, to,
+              once(base, WayBytes + numKinds * static_cast<int>(isKept + 2 * bit), 1,
+                   columns, [&](size_t, size_t column) {
+                     const Choice two = choiceOf(reader.op, column);
+                     return two.isRepeated && isKept == bool(two.keptWays & bit)
+                                ? bytes[two.strategy]
+                                : 0;
+                   }));
+  };
+  if (isBound())
+    return use(true, keptFrom(value), keptFrom(value) + 1);
+  use(true, forwardDone(value), bornAgain(value) + 1);
+  use(false, bornAgain(value), bornAgain(value) + 1);
 }
 
 void Repeats::addRead(Value value) {
@@ -286,6 +406,8 @@ void Repeats::joinGradient(const Value &value, size_t number) {
                 }));
   if (&reader != &lastGradient(value))
     return;
+  if (!isBound())
+    return;
   const std::vector<int64_t> more = moreThanLeast(value, reader);
   parts.useByPair(keptFrom(value), timing.doneAt(reader.op),
                   once(base, MoreKept, 2 * n, choices, [&](size_t state, size_t choice) {
@@ -305,6 +427,10 @@ int64_t Repeats::keptFrom(const Value &value) const {
   return Timing::runsAt(needed[at(value.producer)]) - 1;
 }
 
+int64_t Repeats::bornAgain(const Value &value) const {
+  return Timing::runsAt(births[at(value.producer)]) - 1;
+}
+
 const Repeats::Reader &Repeats::firstGradient(const Value &value) const {
   return *std::ranges::find_if(value.readers, &Reader::isGradient);
 }
@@ -322,6 +448,34 @@ bool Repeats::hasPlaceRepeated(const Value &value) const {
 }
 
 void Repeats::useBytes(const Value &value) {
+  isBound() ? useLeastBytes(value) : useMostBytes(value);
+}
+
+void Repeats::useMostBytes(const Value &value) {
+  if (value.readers.size() == 1 && timing.hasNoBytes(value.number))
+    return;
+  const size_t n = value.states();
+  const CostTable &making = value.table->making, &all = value.table->all;
+  const int64_t converted = Timing::convertsAt(value.producer),
+                forward = forwardDone(value);
+  int64_t done = forward;
+  for (const Reader &reader : value.readers)
+    done = std::max(done, timing.doneAt(reader.op));
+  auto use = [&](int64_t from, int64_t to, int kind, const CostTable &bytes, bool ofKept,
+                 bool ofRepeated) {
+    if (from < to && !bytes.empty())
+      parts.use(value.variable, from, to,
+                once(bytes, kind, 1, 2 * n, [&](size_t, size_t state) {
+                  return (state < n ? ofKept : ofRepeated) ? bytes[state % n] : 0;
+                }));
+  };
+  use(converted - 1, converted, BothBytes, making, true, true);
+  use(converted, forward, BothBytes, all, true, true);
+  use(forward, done, KeptBytes, all, true, false);
+  use(std::max(forward, bornAgain(value)), done, RepeatedBytes, all, false, true);
+}
+
+void Repeats::useLeastBytes(const Value &value) {
   const int64_t to = timing.doneAt(lastGradient(value).op);
   const size_t n = value.states();
   const std::vector<int64_t> least = leastBytes(timing, *value.table, width(value));

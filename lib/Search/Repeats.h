@@ -37,7 +37,8 @@ namespace partita::search {
 class Repeats {
 public:
   /// All must outlive it. The choices of the model are known, but there are no variables.
-  Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model);
+  Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model,
+          const ModelOptions &options);
 
   /// Whether the op has choices as above: it is of the forward pass, has one result, and
   /// the backward pass needs what it leads to.
@@ -95,6 +96,14 @@ private:
   /// The op that makes a value that no gradient reads, and a reader.
   void joinOps(const Value &value, const Reader &reader);
   void useBytes(const Value &value);
+  /// With least rows, and with others, of a value that gradients read.
+  void useLeastBytes(const Value &value);
+  void useMostBytes(const Value &value);
+  /// With other rows, of a value that no gradient reads: in the forward pass, and while
+  /// what reads it is computed again.
+  void useBytesOnTheWay(const Value &value);
+  /// The moment after the last reader of the forward pass.
+  int64_t forwardDone(const Value &value) const;
   /// Bytes of the largest form that each choice wants.
   std::vector<int64_t> wantedBytes(const Value &value, const Reader &reader) const;
   /// What that form has more than the smallest of each state, [state][choice].
@@ -109,10 +118,13 @@ private:
     return graph.ops[static_cast<size_t>(value.producer)].trips;
   }
   int64_t keptFrom(const Value &value) const;
+  /// The moment at which it is there again, if it is repeated.
+  int64_t bornAgain(const Value &value) const;
   /// Of a value that gradients read.
   const Reader &firstGradient(const Value &value) const;
   const Reader &lastGradient(const Value &value) const;
   bool hasPlaceRepeated(const Value &value) const;
+  bool isBound() const { return rows == Rows::Least; }
   /// A table of so many rows and columns that follows from another one, made once.
   template <typename Entry>
   const solver::CostTable &once(const solver::CostTable &table, int kind, size_t rows,
@@ -123,8 +135,11 @@ private:
   Tables &tables;
   ProblemParts &parts;
   Model &model;
-  const int32_t turn;             ///< the first op of the backward pass
-  std::vector<int32_t> needed;    ///< per op the first backward op that needs it, or none
+  const Rows rows;
+  const int32_t turn;          ///< the first op of the backward pass
+  std::vector<int32_t> needed; ///< per op the first backward op that needs it, or none
+  /// Per op the backward op before which it runs again, if it does; without least rows.
+  std::vector<int32_t> births;
   std::vector<bool> isRepeatable; ///< per op
   /// Per op the operands that no gradient reads, at most two, of which it says whether
   /// they are kept: of a value with several readers the last one does.

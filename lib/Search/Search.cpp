@@ -81,9 +81,8 @@ private:
 };
 } // namespace
 
-/// The model that is searched, with such rows.
-static Expected<Model> modelWith(Timing &timing, const SearchOptions &options, Rows rows,
-                                 size_t *tiedLayers) {
+Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options, Rows rows,
+                                size_t *tiedLayers) {
   ModelOptions space = options.model;
   space.memoryLimit = options.memoryLimit;
   space.pins = options.pins;
@@ -98,15 +97,10 @@ static Expected<Model> modelWith(Timing &timing, const SearchOptions &options, R
   return model;
 }
 
-Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
-                                size_t *tiedLayers) {
-  return modelWith(timing, options, Rows::Most, tiedLayers);
-}
-
 Expected<void> Task::build(Space &space, Rows rows) {
   SearchOptions pinned = options;
   pinned.pins = candidate.pins;
-  auto built = modelWith(timing, pinned, rows, &found.tiedLayers);
+  auto built = modelOf(timing, pinned, rows, &found.tiedLayers);
   if (!built)
     return tl::unexpected(built.error());
   space.model = std::move(*built);

@@ -109,14 +109,6 @@ bool partita::choosesAccumulation(const Job &job) {
          request.levels.from == Level::L0 && !job.feedback.microBatches;
 }
 
-std::vector<int64_t> partita::accumulationsOf(int64_t rows) {
-  std::vector<int64_t> result;
-  for (int64_t k = 1; k <= rows; ++k)
-    if (rows % k == 0)
-      result.push_back(k);
-  return result;
-}
-
 std::string partita::accumulationText(int64_t accumulation, int64_t rows) {
   const int64_t part = rows / accumulation;
   return "accumulation: " + std::to_string(accumulation) +

@@ -31,9 +31,6 @@ Expected<BatchInterface> keepLossOnly(mlir::func::FuncOp main, const train::Spec
 /// Whether the specification leaves the number open, and nothing has said it yet.
 bool choosesAccumulation(const Job &job);
 
-/// Numbers that divide so many rows, ascending.
-std::vector<int64_t> accumulationsOf(int64_t rows);
-
 /// "accumulation: 4 micro-batches of 2 rows".
 std::string accumulationText(int64_t accumulation, int64_t rows);
 

@@ -10,7 +10,6 @@
 #include "partita/Search/Meshes.h"
 #include "partita/Search/OverlapBound.h"
 #include "partita/Search/PlanName.h"
-#include "partita/Search/RecomputeBound.h"
 #include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -30,6 +29,7 @@
 
 using namespace mlir;
 using namespace partita;
+using search::RecomputeChoice;
 
 /// Meshes on which choices are tried, and how many on each of one plan.
 static constexpr size_t mostChoiceMeshes = 6;
@@ -73,10 +73,9 @@ private:
                  std::vector<search::Candidate> &candidates,
                  const search::SearchOptions &search, std::vector<Outcome> &all,
                  std::vector<std::vector<std::string>> &notes);
-  /// The choices of the program on a mesh, as it is planned with so many bytes, or
-  /// without a limit.
-  Expected<std::unique_ptr<RecomputeChoices>> choicesOn(const Mesh &mesh,
-                                                        std::optional<int64_t> memory);
+  /// The program on a mesh, planned without a limit; its strategies.
+  Expected<search::FreeStep> unlimitedOn(const Mesh &mesh,
+                                         std::vector<Strategy> &strategies);
   /// Makes the program the step with so many micro-batches that computes this again.
   Expected<void> derive(std::optional<int64_t> accumulation,
                         std::optional<PlanRecompute> recompute);
@@ -84,6 +83,7 @@ private:
   /// specification leaves open: what is computed again, the number of micro-batches. The
   /// program then is that step, and the bound of a mesh one for any such choice.
   Expected<void> withChoices(std::optional<size_t> &best);
+  class Forms;
   struct Chosen {
     MeshResult mesh;
     std::optional<PlanRecompute> recompute;
@@ -93,10 +93,10 @@ private:
   /// Whether a mesh's plans under the limit are slower than the best one could be, given
   /// that, so that computing something again may pay.
   bool isLimitFelt(const MeshResult &result, std::optional<size_t> best) const;
-  /// The best steps of the model with any recompute, with so many micro-batches and
-  /// bytes.
-  Expected<std::optional<search::AnyRecompute>>
-  anyRecomputeOn(const Mesh &mesh, std::optional<int64_t> accumulation, int64_t memory);
+  /// What the program may compute again in so many bytes, with such strategies, or any.
+  Expected<std::optional<RecomputeChoice>>
+  proposeOn(const Mesh &mesh, int64_t memory, const std::vector<Strategy> *strategies,
+            bool repeatsNecks);
   /// Makes the bounds of such meshes those of steps with any recompute.
   Expected<void> boundAnyRecompute(std::optional<size_t> best);
   /// Meshes on which choices are worth a try, those first that may be the fastest.
@@ -130,16 +130,13 @@ private:
   Job job;
   Compiler compiler;
   std::vector<std::string> said; ///< of what was chosen
-  std::string refused;           ///< as StepFitter::refused
+  std::string refused;           ///< as search::StepFitter::refused
   PlanTarget target;
   std::vector<MeshResult> results;
   /// What comes nearest where nothing fits.
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
   /// Whether the bounds of results are of steps with any recompute.
   bool isAnyBounded = false;
-  /// Of anyRecomputeOn, by mesh, number of micro-batches and bytes.
-  std::map<std::tuple<std::string, int64_t, int64_t>, std::optional<search::AnyRecompute>>
-      anyKnown;
   bool isAnyChosen = false; ///< whether plans were looked at with something chosen
   double importSeconds = 0, searchSeconds = 0;
   int searches = 0;
@@ -204,12 +201,12 @@ Expected<void> Planner::derive(std::optional<int64_t> accumulation,
   return ok;
 }
 
-Expected<std::unique_ptr<RecomputeChoices>>
-Planner::choicesOn(const Mesh &mesh, std::optional<int64_t> memory) {
+Expected<search::FreeStep> Planner::unlimitedOn(const Mesh &mesh,
+                                                std::vector<Strategy> &strategies) {
   ++searches;
   search::SearchOptions search = searchOptions();
   limit(search, mostChoices);
-  search.memoryLimit = memory;
+  search.memoryLimit.reset();
   auto flow = flowOn(mesh, search.pins);
   if (!flow)
     return tl::unexpected(flow.error());
@@ -220,12 +217,10 @@ Planner::choicesOn(const Mesh &mesh, std::optional<int64_t> memory) {
                               parametersOf(function(), **flow));
   if (!found)
     return makeError("no plan: " + found.error().message);
-  search::Timing timing((*flow)->graph, *placement);
-  auto choices =
-      std::make_unique<RecomputeChoices>(timing, found->plan, job.feedback.microBatches);
-  choices->rows = compiler.rows;
-  choices->lowerBoundSeconds = static_cast<double>(found->lowerBound) * 1e-12;
-  return choices;
+  strategies = found->plan.strategies;
+  return search::FreeStep{found->memory.peak(),
+                          static_cast<double>(found->cost.total()) * 1e-12,
+                          static_cast<double>(found->lowerBound) * 1e-12, compiler.rows};
 }
 
 Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes,
@@ -376,7 +371,7 @@ Expected<void> Planner::overlap(const search::Candidate &candidate, MeshResult &
   search::SearchOptions search = searchOptions();
   search.pins = candidate.pins;
   size_t tiedLayers = 0;
-  auto model = search::modelOf(timing, search, &tiedLayers);
+  auto model = search::modelOf(timing, search, search::Rows::Most, &tiedLayers);
   if (!model)
     return tl::unexpected(model.error());
   std::vector<search::Decided> known;
@@ -536,78 +531,105 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   return planned;
 }
 
-Expected<std::optional<Planner::Chosen>>
-Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
-  Job one = job;
-  one.request.meshes = {result.mesh};
-  one.feedback.recompute.reset();
-  one.feedback.microBatches.reset();
-  using Key = std::tuple<int64_t, bool, std::vector<std::vector<std::string>>>;
-  std::map<Key, MeshResult> made;
-  auto formOf = [&](const MeshResult &it) -> Expected<StepForm> {
-    if (!it.found)
-      return makeError(it.reason.message);
-    return StepForm{it.found->memory.peak(),
-                    static_cast<double>(it.found->cost.total()) * 1e-12,
-                    {},
-                    static_cast<double>(it.found->freeLowerBound) * 1e-12};
-  };
-  auto measure = [&](std::optional<int64_t> accumulation,
-                     const search::RecomputeChoice &choice) -> Expected<StepForm> {
-    const int64_t count = accumulation.value_or(1);
-    if (count == 1 && choice.nodes.empty())
-      return formOf(result);
-    isAnyChosen = true;
-    std::optional<PlanRecompute> recompute;
-    if (!choice.nodes.empty())
-      recompute = planRecompute(choice);
-    if (auto ok = derive(accumulation, std::move(recompute)); !ok)
+/// Forms of the step on one mesh, planned by a search.
+class Planner::Forms : public search::FormSource {
+public:
+  Forms(Planner &planner, const MeshResult &result) : planner(planner), result(result) {}
+
+  Expected<search::FormedStep> formed(const search::StepForm &form) override {
+    if (isPlain(form))
+      return stepOf(result);
+    planner.isAnyChosen = true;
+    auto ok = planner.derive(countOf(form.microBatches), planRecompute(form.recompute));
+    if (!ok)
       return tl::unexpected(ok.error());
-    auto all = searchOn({result.mesh}, mostChoices);
+    auto all = planner.searchOn({result.mesh}, mostChoices);
     if (!all)
       return tl::unexpected(all.error());
     MeshResult &now = all->front();
     if (!now.found)
-      note(now.mesh, now.reason);
-    auto form = formOf(now);
-    if (form)
-      made.insert_or_assign(Key(count, choice.exactly, choice.nodes), std::move(now));
-    return form;
-  };
-  auto basesOf =
-      [&](std::optional<int64_t> accumulation,
-          std::optional<int64_t> memory) -> Expected<std::unique_ptr<RecomputeChoices>> {
-    if (auto ok = derive(accumulation, std::nullopt); !ok)
-      return tl::unexpected(ok.error());
-    return choicesOn(result.mesh, memory);
-  };
-  auto propose = [&](std::optional<int64_t> accumulation, int64_t memory) {
-    auto any = anyRecomputeOn(result.mesh, accumulation, memory);
-    return proposedBy(any);
-  };
-  StepFitter fitter(one, *target.memoryLimit, {mostChoices, 1},
-                    {measure, basesOf, propose});
+      planner.note(now.mesh, now.reason);
+    auto step = stepOf(now);
+    if (step)
+      made.emplace_back(form, std::move(now));
+    return step;
+  }
+
+  Expected<search::FreeStep> unlimited(int64_t microBatches) override {
+    return planner.derive(countOf(microBatches), std::nullopt).and_then([&] {
+      return planner.unlimitedOn(result.mesh, free[microBatches]);
+    });
+  }
+
+  Expected<std::optional<RecomputeChoice>> propose(int64_t microBatches, int64_t bytes,
+                                                   search::ProposalSpace space) override {
+    return planner.derive(countOf(microBatches), std::nullopt).and_then([&] {
+      return planner.proposeOn(result.mesh, bytes,
+                               space.ofFreePlan ? &free.at(microBatches) : nullptr,
+                               space.repeatsNecks);
+    });
+  }
+
+  /// The plan of a form that was planned; absent: that is the result.
+  std::optional<MeshResult> take(const search::StepForm &form) {
+    for (auto &[other, plan] : made)
+      if (other.microBatches == form.microBatches && other.recompute == form.recompute)
+        return std::move(plan);
+    return std::nullopt;
+  }
+
+private:
+  std::optional<int64_t> countOf(int64_t microBatches) const {
+    return microBatches == 1 ? std::nullopt : std::optional(microBatches);
+  }
+  static bool isPlain(const search::StepForm &form) {
+    return form.microBatches == 1 && form.recompute.nodes.empty();
+  }
+  static Expected<search::FormedStep> stepOf(const MeshResult &it) {
+    if (!it.found)
+      return makeError(it.reason.message);
+    return search::FormedStep{it.found->memory.peak(),
+                              static_cast<double>(it.found->cost.total()) * 1e-12,
+                              {},
+                              static_cast<double>(it.found->freeLowerBound) * 1e-12};
+  }
+
+  Planner &planner;
+  const MeshResult &result;
+  std::vector<std::pair<search::StepForm, MeshResult>> made;
+  std::map<int64_t, std::vector<Strategy>> free; ///< without a limit, by micro-batches
+};
+
+Expected<std::optional<Planner::Chosen>>
+Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
+  Job one = job;
+  one.feedback.microBatches.reset();
+  one.feedback.recompute.reset();
+  Forms forms(*this, result);
+  const auto wanted = wantedOf(one, *target.memoryLimit);
+  search::StepFitter fitter(forms, wanted);
   if (auto ok = fitter.run(seconds); !ok)
     return tl::unexpected(ok.error());
   if (refused.empty())
     refused = fitter.refused;
   // No number of micro-batches is faster than that.
-  if (choosesAccumulation(one) && fitter.lowerBoundSeconds)
+  if (wanted.choosesMicroBatches && fitter.lowerBoundSeconds)
     result.lowerBound = search::picosOf(*fitter.lowerBoundSeconds);
   if (!fitter.best || (seconds && *seconds <= fitter.best->seconds))
     return std::nullopt;
-  const StepFitter::Outcome &best = *fitter.best;
-  auto found = made.find(Key(best.accumulation, best.choice.exactly, best.choice.nodes));
-  if (found == made.end()) // that is the result
+  const search::StepForm &form = fitter.best->form;
+  auto made = forms.take(form);
+  if (!made)
     return std::nullopt;
-  Chosen chosen{std::move(found->second), std::nullopt, std::nullopt, {}};
-  if (!best.choice.nodes.empty()) {
-    chosen.recompute = planRecompute(best.choice);
-    chosen.said.push_back(recomputeText(best.choice, fitter.freeSeconds) +
+  Chosen chosen{std::move(*made), planRecompute(form.recompute), std::nullopt, {}};
+  if (chosen.recompute) {
+    chosen.recompute->savedBytes =
+        fitter.withoutLimit.at(form.microBatches) - fitter.best->step.bytes;
+    chosen.said.push_back("recompute: " + textOf(form.recompute, fitter.freeSeconds) +
                           "; the bound is of steps with any recompute or none");
   }
   if (fitter.rows)
-    chosen.accumulation = best.accumulation;
+    chosen.accumulation = form.microBatches;
   if (isAnyBounded)
     chosen.mesh.lowerBound = result.lowerBound;
   else if (fitter.lowerBoundSeconds)
@@ -627,21 +649,16 @@ bool Planner::isLimitFelt(const MeshResult &result, std::optional<size_t> best) 
   if (result.found ? !result.found->isLimitFelt : free == 0)
     return false;
   return !best || static_cast<double>(results[*best].found->cost.total()) >
-                      (1 + goodEnough) * static_cast<double>(free);
+                      (1 + search::goodEnough) * static_cast<double>(free);
 }
 
-Expected<std::optional<search::AnyRecompute>>
-Planner::anyRecomputeOn(const Mesh &mesh, std::optional<int64_t> accumulation,
-                        int64_t memory) {
-  const std::tuple key(mesh.str(), accumulation.value_or(1), memory);
-  if (auto known = anyKnown.find(key); known != anyKnown.end())
-    return known->second;
-  if (auto ok = derive(accumulation, std::nullopt); !ok)
-    return tl::unexpected(ok.error());
+Expected<std::optional<RecomputeChoice>>
+Planner::proposeOn(const Mesh &mesh, int64_t memory,
+                   const std::vector<Strategy> *strategies, bool repeatsNecks) {
   search::SearchOptions search = searchOptions();
-  // The bound of the only mesh has the time of its search, what is proposed less.
-  if (results.size() > 1 || memory != *target.memoryLimit)
-    limit(search, mostChoices);
+  limit(search, mostChoices);
+  search.model.repeatsNecks = repeatsNecks;
+  search.model.given = strategies;
   search.memoryLimit = memory;
   auto flow = flowOn(mesh, search.pins);
   if (!flow)
@@ -649,10 +666,7 @@ Planner::anyRecomputeOn(const Mesh &mesh, std::optional<int64_t> accumulation,
   auto placement = Placement::create(mesh, target.topology);
   if (!placement)
     return tl::unexpected(placement.error());
-  auto any = search::anyRecompute((*flow)->graph, *placement, search);
-  if (any)
-    anyKnown.emplace(key, *any);
-  return any;
+  return search::proposeRecompute((*flow)->graph, *placement, search);
 }
 
 Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
@@ -661,15 +675,21 @@ Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
     if (!isLimitFelt(result, best) && !(best && &result == &results[*best]))
       continue;
     job.progress("bounding steps with any recompute on mesh " + result.mesh.str());
-    auto any =
-        anyRecomputeOn(result.mesh, job.feedback.microBatches, *target.memoryLimit);
-    if (!any)
-      return tl::unexpected(any.error());
-    if (*any)
-      result.lowerBound = (*any)->lowerBound;
-    else
-      result.lowerBound.reset();
-    if (!*any && !result.found) {
+    search::SearchOptions search = searchOptions();
+    // The bound of the only mesh has the time of its search.
+    if (results.size() > 1)
+      limit(search, mostChoices);
+    auto flow = flowOn(result.mesh, search.pins);
+    if (!flow)
+      return tl::unexpected(flow.error());
+    auto placement = Placement::create(result.mesh, target.topology);
+    if (!placement)
+      return tl::unexpected(placement.error());
+    auto bound = search::boundOfAnyRecompute((*flow)->graph, *placement, search);
+    if (!bound)
+      return tl::unexpected(bound.error());
+    result.lowerBound = *bound;
+    if (!*bound && !result.found) {
       result.reason.isSlower = false;
       result.reason.proved = true;
       result.reason.message = "no step fits, whatever it computes again";
@@ -715,7 +735,7 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
     if (best)
       seconds = static_cast<double>(results[*best].found->cost.total()) * 1e-12;
     if (isAnyBounded && seconds &&
-        search::picosOf(*seconds / (1 + goodEnough)) <= *results[i].lowerBound)
+        search::picosOf(*seconds / (1 + search::goodEnough)) <= *results[i].lowerBound)
       break;
     auto tried = chooseOn(results[i], seconds);
     if (!tried)

@@ -1,4 +1,4 @@
-//===- Recompute.cpp - Training steps that fit into memory ----------------===//
+//===- Recompute.cpp - Forms of a training step that is compiled ----------===//
 #include "passes/Pipelines/Recompute.h"
 
 #include "dialects/Dist/ProgramFlow.h"
@@ -9,23 +9,18 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#include <map>
 
 using namespace mlir;
 using namespace partita;
-using search::RecomputeChoice;
+using search::FormedStep, search::FreeStep, search::RecomputeChoice, search::StepFitter,
+    search::StepForm;
 
-/// A choice, its compile up to L4, and its measure take about a second for GPT-2.
-static constexpr StepFitter::Most mostMeasured{10, 10};
-static constexpr int mostTries = 40;
-/// So many proposals of a bound are measured, asked for with so many limits at most, of
-/// so many numbers of micro-batches.
-static constexpr int mostProposals = 3, mostRooms = 6;
-static constexpr size_t mostProposedCounts = 2;
-/// Of the solver for each.
-static constexpr int64_t mostProposalWork = 4'000'000;
+/// A form, its compile up to L4, and its measure take about a second for GPT-2.
+static constexpr search::FitterLimits mostTried{
+    .proposals = 8, .between = 4, .rooms = 24, .counts = 2};
+/// Work of the solver for each proposal.
+static constexpr int64_t mostProposalWork = 400'000;
 
 void partita::takeChoices(Job &job) {
   const std::optional<Plan> &plan = job.request.plan;
@@ -49,312 +44,138 @@ bool partita::choosesStep(const Job &job) {
          (choosesRecompute(job) || choosesAccumulation(job));
 }
 
-RecomputeChoices::RecomputeChoices(search::Timing &timing, const search::Decided &plan,
-                                   std::optional<int64_t> accumulation)
-    : seconds(static_cast<double>(search::evaluate(timing, plan).total()) * 1e-12),
-      microBatches(accumulation.value_or(1)), space(timing, plan) {}
+StepFitter::Wanted partita::wantedOf(const Job &job, int64_t limit) {
+  return {choosesAccumulation(job), choosesRecompute(job), limit, {}, job.progress};
+}
 
-Expected<std::unique_ptr<RecomputeChoices>>
-RecomputeChoices::create(const Job &given, std::optional<int64_t> memory) {
-  Job job = given.upTo(Level::L2);
-  // Instead of that of a cluster's devices, too.
-  job.request.machine = job.request.machine.limitedTo(memory);
-  Compiler compiler(job);
-  if (auto ok = compiler.import().and_then([&] { return compiler.decide(); }); !ok)
+std::optional<PlanRecompute> partita::planRecompute(const RecomputeChoice &choice) {
+  if (choice.nodes.empty())
+    return std::nullopt;
+  PlanRecompute result{{{}}, true, static_cast<double>(choice.time()) * 1e-12, 0};
+  for (const RecomputeChoice::Node &node : choice.nodes)
+    result.nodes[0].push_back(node.name);
+  return result;
+}
+
+namespace {
+/// A program, and where it is to run.
+struct PlannedFlow {
+  std::unique_ptr<dist::ProgramFlow> flow;
+  std::unique_ptr<const Topology> topology;
+  Placement placement; ///< of the two
+};
+
+/// Forms of a job's step.
+class CompiledForms : public search::FormSource {
+public:
+  explicit CompiledForms(const Job &job) : job(job), counts(choosesAccumulation(job)) {}
+
+  Expected<FormedStep> formed(const StepForm &form) override;
+  Expected<FreeStep> unlimited(int64_t microBatches) override;
+  Expected<std::optional<RecomputeChoice>> propose(int64_t microBatches, int64_t bytes,
+                                                   search::ProposalSpace space) override;
+
+private:
+  /// A program without a limit, and its strategies.
+  struct Free {
+    PlannedFlow program;
+    std::vector<Strategy> strategies;
+  };
+  Job jobOf(const StepForm &form) const;
+  bool isSearched() const {
+    return job.request.mode == ShardMode::Auto && job.request.mesh().numRanks() > 1;
+  }
+
+  const Job &job;
+  const bool counts;
+  std::map<int64_t, Free> free; ///< by number of micro-batches
+};
+} // namespace
+
+Job CompiledForms::jobOf(const StepForm &form) const {
+  Job now = job;
+  if (counts)
+    now.feedback.microBatches = form.microBatches;
+  if (auto again = planRecompute(form.recompute))
+    now.feedback.recompute = std::move(again);
+  return now;
+}
+
+Expected<FormedStep> CompiledForms::formed(const StepForm &form) {
+  const Job now = jobOf(form).upTo(Level::L4);
+  auto made = straightCompiler(now);
+  if (auto ok = made->run(); !ok)
     return tl::unexpected(ok.error());
-  if (auto ok = compiler.recordPlan(); !ok)
-    return tl::unexpected(ok.error());
-  auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
-  const Mesh mesh = job.request.mesh();
-  auto flow = dist::buildFlow(function, mesh, dist::Callees::Inlined);
+  auto needs = measureProgram(made->compiler(), now.request);
+  if (!needs)
+    return tl::unexpected(needs.error());
+  FormedStep step{needs->bytes, std::nullopt, std::move(needs->memory.peak)};
+  if (const auto &certificate = made->compiler().plan.entry().certificate)
+    step.seconds = certificate->stepSeconds;
+  return step;
+}
+
+static Expected<PlannedFlow> flowOf(Compiler &compiler, const Request &request) {
+  const Mesh mesh = request.mesh();
+  auto target = planTarget(mesh, request.machine);
+  if (!target)
+    return tl::unexpected(target.error());
+  auto topology = std::make_unique<const Topology>(std::move(target->topology));
+  auto flow = dist::buildFlow(compiler.module->lookupSymbol<func::FuncOp>("main"), mesh,
+                              dist::Callees::Inlined);
   if (failed(flow))
     return makeError("the program has an op without a rule");
   (*flow)->graph.finalize();
-  auto strategies = dist::readStrategies(function, **flow);
-  if (failed(strategies))
-    return makeError("the program has an op without a strategy");
-  auto servings = dist::readServings(function, **flow, *strategies);
-  if (failed(servings))
-    return makeError("the plan serves a value in a way that is not known");
-  auto target = planTarget(mesh, job.request.machine);
-  if (!target)
-    return tl::unexpected(target.error());
-  auto placement = Placement::create(mesh, target->topology);
+  auto placement = Placement::create((*flow)->graph.mesh, *topology);
   if (!placement)
     return tl::unexpected(placement.error());
-  search::Timing timing((*flow)->graph, *placement);
-  auto made = std::make_unique<RecomputeChoices>(
-      timing, search::Decided{std::move(*strategies), std::move(*servings)},
-      job.feedback.microBatches);
-  made->rows = compiler.rows;
-  if (const auto &certificate = compiler.plan.entry().certificate)
-    made->lowerBoundSeconds = certificate->lowerBoundSeconds;
-  return made;
+  return PlannedFlow{std::move(*flow), std::move(topology), std::move(*placement)};
 }
 
-PlanRecompute partita::planRecompute(const RecomputeChoice &choice) {
-  return {choice.nodes, choice.exactly, static_cast<double>(choice.time) * 1e-12,
-          choice.before - choice.peak};
+Expected<FreeStep> CompiledForms::unlimited(int64_t microBatches) {
+  Job now = jobOf({microBatches}).upTo(Level::L2);
+  // Instead of that of a cluster's devices, too.
+  now.request.machine = now.request.machine.limitedTo(std::nullopt);
+  Compiler compiler(now);
+  auto ok = compiler.import().and_then([&] { return compiler.decide(); }).and_then([&] {
+    return compiler.recordPlan();
+  });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  auto program = flowOf(compiler, now.request);
+  if (!program)
+    return tl::unexpected(program.error());
+  auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
+  auto strategies = dist::readStrategies(function, *program->flow);
+  if (failed(strategies))
+    return makeError("the program has an op without a strategy");
+  auto servings = dist::readServings(function, *program->flow, *strategies);
+  if (failed(servings))
+    return makeError("the plan serves a value in a way that is not known");
+  search::Timing timing(program->flow->graph, program->placement);
+  const search::Decided plan{std::move(*strategies), std::move(*servings)};
+  FreeStep step{search::memoryOf(timing, plan).peak(),
+                static_cast<double>(search::evaluate(timing, plan).total()) * 1e-12,
+                std::nullopt, compiler.rows};
+  if (const auto &certificate = compiler.plan.entry().certificate)
+    step.lowerBoundSeconds = certificate->lowerBoundSeconds;
+  free.insert_or_assign(microBatches, Free{std::move(*program), plan.strategies});
+  return step;
 }
 
 Expected<std::optional<RecomputeChoice>>
-partita::proposedBy(const Expected<std::optional<search::AnyRecompute>> &any) {
-  if (!any)
-    return tl::unexpected(any.error());
-  if (!*any || (*any)->nodes.empty())
-    return std::optional<RecomputeChoice>();
-  RecomputeChoice choice;
-  choice.nodes.push_back((*any)->nodes);
-  choice.exactly = choice.proved = true;
-  choice.time = (*any)->repeatedTime;
-  return choice;
-}
-
-std::string partita::recomputeText(const RecomputeChoice &choice, double seconds) {
-  size_t nodes = 0;
-  for (const std::vector<std::string> &stretch : choice.nodes)
-    nodes += stretch.size();
-  double more = static_cast<double>(choice.time) * 1e-12;
-  return "recompute: " + std::to_string(nodes) + (nodes == 1 ? " node" : " nodes") +
-         (choice.exactly ? ""
-                         : " in " + std::to_string(choice.nodes.size()) +
-                               (choice.nodes.size() == 1 ? " stretch" : " stretches")) +
-         (nodes == 1 && choice.exactly ? " is" : " are") +
-         " computed again, which takes " + durationText(more) +
-         formatted(" (%.1f%% of a step)", seconds > 0 ? 100 * more / seconds : 0.0) +
-         (choice.proved ? "" : ", and less might do");
-}
-
-StepFitter::StepFitter(const Job &job, int64_t limit, Most most, Means means)
-    : job(job), counts(choosesAccumulation(job)), repeats(choosesRecompute(job)),
-      limit(limit), most(most), means(std::move(means)) {}
-
-double StepFitter::fastest() const {
-  double seconds = known.value_or(std::numeric_limits<double>::infinity());
-  return best ? std::min(seconds, best->seconds) : seconds;
-}
-
-bool StepFitter::isGoodEnough(double seconds) const {
-  return fastest() <= (1 + goodEnough) * seconds;
-}
-
-bool StepFitter::isBehind(int64_t count) const {
-  return std::ranges::any_of(freeSecondsOf, [&](const auto &tried) {
-    return count % tried.first == 0 && isGoodEnough(tried.second);
-  });
-}
-
-void StepFitter::keep(Outcome outcome) {
-  if (!tightest || outcome.form.bytes < tightest->form.bytes)
-    tightest = outcome;
-  if (outcome.form.bytes <= limit && (!best || outcome.seconds < best->seconds))
-    best = std::move(outcome);
-}
-
-Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
-StepFitter::plansOf(std::optional<int64_t> accumulation) const {
-  std::vector<std::unique_ptr<RecomputeChoices>> plans;
-  auto free = means.basesOf(accumulation, std::nullopt);
-  if (!free) // what is wrong with the step is said without a limit, too
-    return tl::unexpected(free.error());
-  int64_t needed = (*free)->before();
-  plans.push_back(std::move(*free));
-  if (job.request.mode != ShardMode::Auto || job.request.mesh().numRanks() == 1 ||
-      needed <= limit)
-    return plans;
-  if (auto between = means.basesOf(accumulation, limit + (needed - limit) / 2))
-    plans.push_back(std::move(*between));
-  return plans;
-}
-
-Expected<bool> StepFitter::tryPlain(int64_t count) {
-  const std::optional<int64_t> accumulation =
-      counts ? std::optional(count) : job.feedback.microBatches;
-  auto plain = means.measure(accumulation, {});
-  const bool fits = plain && plain->bytes <= limit;
-  const std::string errorBefore = lastError;
-  if (plain)
-    without[count] = plain->bytes;
-  else
-    lastError = plain.error().message;
-  if (count == 1 && fits && !plain->seconds) { // layouts are given
-    keep({count, {}, *plain, 0});
-    return false;
-  }
-  if (count == 1 && fits && plain->leastSeconds &&
-      *plain->seconds <= (1 + goodEnough) * *plain->leastSeconds) {
-    lowerBoundSeconds = plain->leastSeconds;
-    keep({count, {}, *plain, *plain->seconds});
-    return false;
-  }
-  job.progress("choosing what makes the step fit");
-  auto made = plansOf(accumulation);
-  if (!made) {
-    if (count == 1)
-      return tl::unexpected(made.error());
-    if (refused.empty())
-      refused =
-          std::to_string(count) + " micro-batches cannot be: " + made.error().message;
-    lastError = errorBefore; // a number that cannot be says nothing of what is needed
-    return true;
-  }
-  const RecomputeChoices &free = *made->front();
-  freeSecondsOf[count] = free.seconds;
-  withoutLimit[count] = free.before();
-  if (count == 1) {
-    freeSeconds = free.seconds;
-    rows = free.rows;
-    lowerBoundSeconds = free.lowerBoundSeconds;
-  } else if (lowerBoundSeconds && free.lowerBoundSeconds) {
-    lowerBoundSeconds = std::min(*lowerBoundSeconds, *free.lowerBoundSeconds);
-  }
-  if (plain)
-    keep({count, {}, *plain, plain->seconds.value_or(free.seconds)});
-  if (repeats)
-    for (auto &choices : *made)
-      bases.push_back(
-          {std::move(choices), plain ? withoutLimit[count] - plain->bytes : 0});
-  return !isGoodEnough(freeSeconds);
-}
-
-int64_t StepFitter::excess(int64_t count, const RecomputeChoice &choice,
-                           double expected) {
-  auto form = means.measure(counts ? std::optional(count) : std::nullopt, choice);
-  if (!form) { // no plan of the search fits
-    lastError = form.error().message;
-    return std::max<int64_t>(1, limit / 32);
-  }
-  RecomputeChoice kept = choice;
-  if (choice.exactly) { // it is not known of what plan
-    kept.before = withoutLimit.at(count);
-    kept.peak = form->bytes;
-  }
-  keep({count, std::move(kept), *form, form->seconds.value_or(expected)});
-  // With a little too little recompute a search makes the step fit by slower layouts.
-  if (form->bytes <= limit && form->seconds &&
-      *form->seconds > (1 + goodEnough) * expected)
-    return std::max<int64_t>(1, limit / 32);
-  return form->bytes - limit;
-}
-
-void StepFitter::tryChoicesOf(const Base &base) {
-  // Choices for `fits` fit, those for `exceeds` do not.
-  constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
-  const RecomputeChoices &choices = *base.choices;
-  int64_t room = limit + base.offset, exceeds = unknown, fits = 0;
-  const int mostMeasured =
-      best && best->choice.exactly ? most.besideProposals : most.ofPlan;
-  for (int measured = 0, tries = 0; measured < mostMeasured && tries < mostTries;
-       ++tries) {
-    auto choice = choices.choose(room);
-    if (!choice && !best) // what was expected to need more may need less
-      choice = choices.choose(room = choices.least());
-    if (!choice)
-      break;
-    if (choice->nodes.empty()) { // that is the plan without recompute
-      room = choice->peak - 1;
-      continue;
-    }
-    auto [entry, added] =
-        excessOf.try_emplace({choices.accumulation(), false, choice->nodes}, 0);
-    if (added) {
-      ++measured;
-      ++measuredInAll;
-      job.progress("trying " + recomputeText(*choice, choices.seconds));
-      entry->second = excess(choices.accumulation(), *choice,
-                             choices.seconds + static_cast<double>(choice->time) * 1e-12);
-    }
-    // The next smaller room has another choice.
-    if (entry->second <= 0)
-      fits = std::max(fits, room);
-    else
-      exceeds = std::min(exceeds, choice->peak);
-    if (fits == 0)
-      room = std::min(room - entry->second, choice->peak - 1);
-    else
-      room = exceeds == unknown ? room - entry->second : fits + (exceeds - fits) / 2;
-    if (fits > 0 && exceeds - fits < std::max<int64_t>(limit / 512, 2))
-      break;
-  }
-}
-
-Expected<void> StepFitter::tryProposals(int64_t count) {
-  int64_t room = limit;
-  const std::optional<int64_t> accumulation =
-      counts ? std::optional(count) : std::nullopt;
-  for (int measured = 0, tries = 0;
-       measured < mostProposals && tries < mostRooms && room > 0; ++tries) {
-    auto choice = means.propose(counts ? accumulation : job.feedback.microBatches, room);
-    if (!choice)
-      return tl::unexpected(choice.error());
-    if (!*choice) { // a bound does not count all bytes
-      room -= limit / 8;
-      continue;
-    }
-    auto [entry, added] = excessOf.try_emplace({count, true, (*choice)->nodes}, 0);
-    if (!added) {
-      room -= std::max<int64_t>(1, limit / 32);
-      continue;
-    }
-    ++measured;
-    ++measuredInAll;
-    job.progress("trying " + recomputeText(**choice, freeSeconds));
-    const double before = fastest();
-    entry->second =
-        excess(count, **choice,
-               freeSecondsOf.at(count) + static_cast<double>((*choice)->time) * 1e-12);
-    if (best && !(fastest() * (1 + goodEnough) < before))
-      return {};
-    room -= std::max(entry->second, limit / 32);
-  }
-  return {};
-}
-
-void StepFitter::tryStretches() {
-  std::vector<std::pair<double, size_t>> promising;
-  for (size_t i = 0; i < bases.size(); ++i) {
-    const RecomputeChoices &choices = *bases[i].choices;
-    auto choice = choices.choose(limit + bases[i].offset);
-    promising.emplace_back(choice ? choices.seconds +
-                                        static_cast<double>(choice->time) * 1e-12
-                                  : std::numeric_limits<double>::infinity(),
-                           i);
-  }
-  std::ranges::sort(promising);
-  for (auto [expected, base] : promising) {
-    // Of many numbers of micro-batches the promising ones are enough.
-    if (best && measuredInAll >= 2 * most.ofPlan)
-      break;
-    if (expected < fastest() || std::isinf(fastest()))
-      tryChoicesOf(bases[base]);
-  }
-}
-
-Expected<void> StepFitter::run(std::optional<double> given) {
-  known = given;
-  auto more = tryPlain(1);
-  if (!more)
-    return tl::unexpected(more.error());
-  if (!*more)
-    return {};
-  if (counts && rows)
-    for (int64_t count : accumulationsOf(*rows))
-      if (count > 1 && !isBehind(count))
-        if (auto ok = tryPlain(count); !ok)
-          return tl::unexpected(ok.error());
-  if (repeats) {
-    std::vector<std::pair<double, int64_t>> counted;
-    for (auto [count, seconds] : freeSecondsOf)
-      counted.emplace_back(seconds, count);
-    std::ranges::sort(counted);
-    counted.resize(std::min(counted.size(), mostProposedCounts));
-    for (auto [seconds, count] : counted)
-      if (seconds < fastest())
-        if (auto ok = tryProposals(count); !ok)
-          return ok;
-  }
-  tryStretches();
-  return {};
+CompiledForms::propose(int64_t microBatches, int64_t bytes, search::ProposalSpace space) {
+  search::SearchOptions search;
+  search.memoryLimit = bytes;
+  search.workLimit = mostProposalWork;
+  const Free &step = free.at(microBatches);
+  search.model.repeatsNecks = space.repeatsNecks;
+  if (space.ofFreePlan)
+    search.model.given = &step.strategies;
+  else if (!isSearched()) // layouts are given
+    return std::nullopt;
+  return search::proposeRecompute(step.program.flow->graph, step.program.placement,
+                                  search);
 }
 
 /// What is needed, what there is, what takes most, and what would do.
@@ -362,84 +183,45 @@ static Error tooLarge(const StepFitter &fitter, int64_t limit, bool repeats) {
   if (!fitter.tightest)
     return {fitter.lastError + (fitter.refused.empty() ? "" : "; " + fitter.refused)};
   const StepFitter::Outcome &least = *fitter.tightest;
-  const int64_t needed = least.form.bytes;
+  const int64_t needed = least.step.bytes;
   auto plain = fitter.without.find(1);
-  std::string text = "the training step needs " + std::to_string(needed) + " bytes" +
-                     (fitter.rows && least.accumulation > 1
-                          ? " in " + std::to_string(least.accumulation) + " micro-batches"
-                          : "") +
-                     (repeats ? " with the most recompute that was found" : "") +
-                     (plain != fitter.without.end() && (repeats || least.accumulation > 1)
-                          ? ", " + std::to_string(plain->second) + " without"
-                          : "") +
-                     "; the limit is " + std::to_string(limit) + "; when '" +
-                     least.form.peak.node + "' runs there are ";
+  std::string text =
+      "the training step needs " + std::to_string(needed) + " bytes" +
+      (fitter.rows && least.form.microBatches > 1
+           ? " in " + std::to_string(least.form.microBatches) + " micro-batches"
+           : "") +
+      (repeats ? " with the most recompute that was found" : "") +
+      (plain != fitter.without.end() && (repeats || least.form.microBatches > 1)
+           ? ", " + std::to_string(plain->second) + " without"
+           : "") +
+      "; the limit is " + std::to_string(limit) + "; when '" + least.step.peak.node +
+      "' runs there are ";
   std::string list;
-  for (const auto &[kind, bytes] : least.form.peak.kinds)
+  for (const auto &[kind, bytes] : least.step.peak.kinds)
     if (bytes != 0)
       list += (list.empty() ? "" : ", ") + bytesText(bytes) + " of " + kind;
   text += list + "; largest in the arena: ";
   list.clear();
-  for (const PlanPeak::Value &value : least.form.peak.largest)
+  for (const PlanPeak::Value &value : least.step.peak.largest)
     list += (list.empty() ? "'" : ", '") + value.node + "' " + bytesText(value.bytes) +
             (value.count > 1 ? " in " + std::to_string(value.count) : "");
   return {text + list + "; a memory of " + std::to_string(needed) + " bytes would do" +
           (fitter.refused.empty() ? "" : "; " + fitter.refused)};
 }
 
-/// The program at L4, with what it needs.
-static Expected<StepForm> formed(const Job &job) {
-  auto made = straightCompiler(job.upTo(Level::L4));
-  if (auto ok = made->run(); !ok)
-    return tl::unexpected(ok.error());
-  auto needs = measureProgram(made->compiler(), job.request);
-  if (!needs)
-    return tl::unexpected(needs.error());
-  StepForm form{needs->bytes, std::nullopt, std::move(needs->memory.peak)};
-  if (const auto &certificate = made->compiler().plan.entry().certificate)
-    form.seconds = certificate->stepSeconds;
-  return form;
-}
-
-/// What a bound of the step proposes with so many bytes.
-static Expected<std::optional<RecomputeChoice>> proposed(const Job &given,
-                                                         int64_t memory) {
-  if (given.request.mode != ShardMode::Auto)
-    return std::optional<RecomputeChoice>();
-  const Job job = given.upTo(Level::L2);
-  const Mesh mesh = job.request.mesh();
-  auto target = planTarget(mesh, job.request.machine);
-  if (!target)
-    return tl::unexpected(target.error());
-  auto placement = Placement::create(mesh, target->topology);
-  if (!placement)
-    return tl::unexpected(placement.error());
-  Compiler compiler(job);
-  if (auto ok = compiler.import(); !ok)
-    return tl::unexpected(ok.error());
-  auto flow = dist::buildFlow(compiler.module->lookupSymbol<func::FuncOp>("main"), mesh,
-                              dist::Callees::Inlined);
-  if (failed(flow))
-    return makeError("the program has an op without a rule");
-  (*flow)->graph.finalize();
-  search::SearchOptions search;
-  search.memoryLimit = memory;
-  search.workLimit = mostProposalWork;
-  return proposedBy(search::anyRecompute((*flow)->graph, *placement, search));
-}
-
 /// What is to be said of a choice.
 static std::string noteOf(const StepFitter &fitter, int64_t limit) {
   const StepFitter::Outcome &found = *fitter.best;
+  const RecomputeChoice &again = found.form.recompute;
   std::string text;
   if (fitter.rows)
-    text = accumulationText(found.accumulation, *fitter.rows) + "; " +
+    text = accumulationText(found.form.microBatches, *fitter.rows) + "; " +
            (fitter.refused.empty() ? "" : fitter.refused + "; ");
-  if (!found.choice.nodes.empty())
-    text += recomputeText(found.choice, fitter.freeSeconds) + "; ";
-  text += "a rank needs " + std::to_string(found.form.bytes) + " bytes";
-  auto plain = fitter.without.find(found.accumulation);
-  if (plain != fitter.without.end() && !found.choice.nodes.empty())
+  if (!again.nodes.empty())
+    text += "recompute: " + textOf(again, fitter.freeSeconds) + "; ";
+  text += "a rank needs " + std::to_string(found.step.bytes) + " bytes";
+  auto plain = fitter.without.find(found.form.microBatches);
+  if (plain != fitter.without.end() && !again.nodes.empty())
     text += " instead of " + std::to_string(plain->second);
   return text + ", the limit is " + std::to_string(limit);
 }
@@ -447,52 +229,37 @@ static std::string noteOf(const StepFitter &fitter, int64_t limit) {
 Expected<void> partita::chooseStep(Job &job, std::vector<std::string> &notes) {
   const int64_t limit = *job.request.machine.memory;
   job.sources->keepsSteps = true;
-  std::optional<double> plainSeconds; // of a plan that fits without any choice
-  auto measure = [&](std::optional<int64_t> accumulation, const RecomputeChoice &choice) {
-    Job now = job;
-    now.feedback.microBatches = accumulation;
-    if (!choice.nodes.empty())
-      now.feedback.recompute = planRecompute(choice);
-    auto form = formed(now);
-    if (form && form->bytes <= limit && choice.nodes.empty() &&
-        accumulation.value_or(1) == 1)
-      plainSeconds = form->seconds;
-    return form;
-  };
-  auto basesOf = [&](std::optional<int64_t> accumulation, std::optional<int64_t> memory) {
-    Job now = job;
-    now.feedback.microBatches = accumulation;
-    return RecomputeChoices::create(now, memory);
-  };
-  auto propose = [&](std::optional<int64_t> accumulation, int64_t memory) {
-    Job now = job;
-    now.feedback.microBatches = accumulation;
-    return proposed(now, memory);
-  };
-  StepFitter fitter(job, limit, mostMeasured, {measure, basesOf, propose});
+  const Job given = job;
+  CompiledForms forms(given);
+  StepFitter::Wanted wanted = wantedOf(given, limit);
+  wanted.most = mostTried;
+  StepFitter fitter(forms, wanted);
   if (auto ok = fitter.run(std::nullopt); !ok)
     return tl::unexpected(ok.error());
   if (!fitter.best)
-    return tl::unexpected(tooLarge(fitter, limit, choosesRecompute(job)));
+    return tl::unexpected(tooLarge(fitter, limit, wanted.choosesRecompute));
   const StepFitter::Outcome &found = *fitter.best;
-  if (found.choice.nodes.empty() && !fitter.rows)
+  const int64_t count = found.form.microBatches;
+  const bool repeats = !found.form.recompute.nodes.empty();
+  if (!repeats && !fitter.rows)
     return {};
   job.feedback.lowerBoundSeconds = fitter.lowerBoundSeconds;
   if (fitter.rows)
-    job.feedback.microBatches = found.accumulation;
-  if (!found.choice.nodes.empty()) {
-    auto plain = fitter.without.find(found.accumulation);
-    job.feedback.recompute = planRecompute(found.choice);
+    job.feedback.microBatches = count;
+  if (repeats) {
+    auto plain = fitter.without.find(count);
+    job.feedback.recompute = planRecompute(found.form.recompute);
     job.feedback.recompute->savedBytes =
-        plain != fitter.without.end() && plain->second > limit
-            ? plain->second - found.form.bytes
-            : fitter.withoutLimit.at(found.accumulation) - found.choice.peak;
+        (plain != fitter.without.end() && plain->second > limit
+             ? plain->second
+             : fitter.withoutLimit.at(count)) -
+        found.step.bytes;
   }
-  if (found.accumulation == 1 && found.choice.nodes.empty() && fitter.refused.empty())
+  if (count == 1 && !repeats && fitter.refused.empty())
     return {};
-  notes.push_back(noteOf(fitter, limit) +
-                  (plainSeconds
-                       ? "; without it a step would take " + durationText(*plainSeconds)
-                       : ""));
+  notes.push_back(noteOf(fitter, limit) + (fitter.plainSeconds
+                                               ? "; without it a step would take " +
+                                                     durationText(*fitter.plainSeconds)
+                                               : ""));
   return {};
 }

@@ -111,10 +111,17 @@ struct ModelOptions {
   int64_t smallSource = 4096;
   /// Sources of fewer bytes are not converted before they are used.
   int64_t leastGathered = 65536;
-  /// The problem whose answers take no more time and memory than steps of the same
-  /// strategies in which anything is computed again (RecomputeBound.h). It is for bounds:
-  /// answers are no plans. The timing is one with `anyRecompute`.
+  /// What a training step computes again is chosen, too (RecomputeBound.h). With least
+  /// rows no step takes less time and memory than an answer says, and the timing is one
+  /// with `anyRecompute`; with others prices and bytes are about those of the steps that
+  /// answers stand for. Answers are no plans.
   bool anyRecompute = false;
+  /// Whether ops through which all goes (a residual stream) may run again, too; bytes
+  /// then are estimates, since each could be needed by any later one. Least rows do not
+  /// ask.
+  bool repeatsNecks = false;
+  /// Per op the only strategy that is looked at, but for arguments; null: any.
+  const std::vector<Strategy> *given = nullptr;
   /// States of one value at most: beyond it a value has fewer copies, the cheapest.
   size_t mostStates = 1500;
   StopFlag stop; ///< once it is raised, building ends with the error "cancelled"

@@ -26,23 +26,33 @@
 
 namespace partita::search {
 
-/// What is known of all steps with any recompute.
-struct AnyRecompute {
-  /// No step that fits takes less.
-  Picos lowerBound = 0;
-  /// Of the best answer of the problem, if one was found: the nodes of which it computes
-  /// something again, and what the second runs take. It is no plan.
-  std::vector<std::string> nodes = {};
-  Picos repeatedTime = 0;
+/// What the backward pass of a step computes again, whatever else reads it.
+struct RecomputeChoice {
+  struct Node {
+    std::string name;
+    int32_t layer = -1; ///< in a row of equal layers, from 0; −1: in none
+    Picos time = 0;     ///< of the second runs of its ops, as the bound counts them
+    bool operator==(const Node &) const = default;
+  };
+  std::vector<Node> nodes; ///< in the order of the program
+  Picos time() const;
+  bool operator==(const RecomputeChoice &) const = default;
 };
 
-/// Of steps that fit `options.memoryLimit`; absent: none does. The step is one without
-/// recompute, with as many micro-batches as the others; the graph is finalized. As
-/// `options` has it layers are planned alike, in what they repeat, too: then the bound is
-/// of steps that do so.
-Expected<std::optional<AnyRecompute>> anyRecompute(const FlowGraph &graph,
+/// What no step with any recompute takes less than, if it fits `options.memoryLimit`;
+/// absent: none fits. The step is one without recompute, with as many micro-batches as
+/// the others; the graph is finalized. As `options` has it layers are planned alike, in
+/// what they repeat, too: then the bound is of steps that do so.
+Expected<std::optional<Picos>> boundOfAnyRecompute(const FlowGraph &graph,
                                                    const Placement &placement,
                                                    const SearchOptions &options);
+
+/// What the fastest step that is expected to fit computes again, found with the same
+/// variables, but prices and bytes of whole steps; empty if there was no time to find
+/// one. Absent: none fits. With `options.model.given` of steps with those strategies.
+Expected<std::optional<RecomputeChoice>> proposeRecompute(const FlowGraph &graph,
+                                                          const Placement &placement,
+                                                          const SearchOptions &options);
 
 } // namespace partita::search
 

@@ -53,7 +53,7 @@ struct Found {
 /// `options` and layers tied, if they are to be. `tiedLayers`: how many are. An error if
 /// pins leave an op no strategy.
 Expected<Model> modelOf(Timing &timing, const SearchOptions &options,
-                        size_t *tiedLayers = nullptr);
+                        Rows rows = Rows::Most, size_t *tiedLayers = nullptr);
 
 /// Why there is no plan.
 struct NotFound {
