@@ -1,6 +1,7 @@
 //===- Repeats.cpp - What the backward pass may compute again -------------===//
 #include "Repeats.h"
 
+#include "partita/Cost/Compute.h"
 #include "partita/Search/Memory.h"
 
 #include <algorithm>
@@ -181,6 +182,50 @@ bool Repeats::hasGradient(int32_t op) const {
   });
 }
 
+int32_t Repeats::onlyReader(int32_t op, bool ofBackward) const {
+  int32_t reader = -1;
+  for (const FlowUse &use : graph.values[at(graph.ops[at(op)].results[0])].uses) {
+    if (isReadByBackward(graph, use, turn) != ofBackward)
+      continue;
+    if (graph.ops[at(use.op)].kind != FlowKind::Compute ||
+        (reader >= 0 && reader != use.op))
+      return -1;
+    reader = use.op;
+  }
+  return reader;
+}
+
+bool Repeats::joinsGradient(int32_t op) const {
+  const int32_t reader = onlyReader(op, true);
+  return graph.ops[at(op)].priority == 0 && reader >= 0 &&
+         !isMatmul(graph.ops[at(reader)]);
+}
+
+bool Repeats::joinsForward(int32_t op) const {
+  const int32_t reader = hasGradient(op) ? onlyReader(op, false) : -1;
+  if (reader < 0 || timing.isView(op) || timing.isView(reader))
+    return false;
+  const FlowOp &user = graph.ops[at(reader)];
+  return user.priority == 0 || (graph.ops[at(op)].priority == 0 && !isMatmul(user) &&
+                                user.facts.kind != kernels::OpKind::Attention);
+}
+
+/// A value between two kernels is written and read, and the second one starts.
+Picos Repeats::timeAgain(int32_t op, size_t strategy) const {
+  const OpChoices &choices = *model.choices[at(op)];
+  if (isBound())
+    return timing.again(op, choices.strategies[strategy]);
+  const FlowValue &result = graph.values[at(graph.ops[at(op)].results[0])];
+  const Device &device = timing.placement.topology().device;
+  const auto bytes = static_cast<double>(
+      timing.localBytes(choices.results[0][strategy], result.elementBytes));
+  const Picos between = search::repeated(
+      picosOf(streamSeconds(device, 2 * bytes) + device.launch), graph.ops[at(op)].trips);
+  const Picos time = choices.times[strategy] - (joinsGradient(op) ? between : 0) -
+                     (joinsForward(op) ? between : 0);
+  return std::max<Picos>(0, time);
+}
+
 std::vector<int64_t> Repeats::costsOf(int32_t op) const {
   const OpChoices &choices = *model.choices[at(op)];
   std::vector<int64_t> costs;
@@ -188,7 +233,7 @@ std::vector<int64_t> Repeats::costsOf(int32_t op) const {
     const Choice choice = choiceOf(op, number);
     Picos time = choices.times[choice.strategy];
     if (choice.isRepeated)
-      time += isBound() ? timing.again(op, choices.strategies[choice.strategy]) : time;
+      time += timeAgain(op, choice.strategy);
     costs.push_back(time);
   }
   return costs;

@@ -85,6 +85,15 @@ private:
   Choice choiceOf(int32_t op, size_t number) const;
   size_t choicesOf(int32_t op) const;
   bool hasGradient(int32_t op) const;
+  /// What a step takes longer if the op runs again.
+  Picos timeAgain(int32_t op, size_t strategy) const;
+  /// Whether an op that runs again shares a kernel with the only gradient that reads it.
+  bool joinsGradient(int32_t op) const;
+  /// Whether the op shares a kernel with its only reader of the forward pass, once no
+  /// gradient reads what it makes there.
+  bool joinsForward(int32_t op) const;
+  /// The only op of these readers of a result; −1: there is none, or another one.
+  int32_t onlyReader(int32_t op, bool ofBackward) const;
   void findWays();
 
   /// A value that no gradient reads.

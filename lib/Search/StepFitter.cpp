@@ -129,6 +129,8 @@ Expected<void> StepFitter::tryRecompute(int64_t count, ProposalSpace space) {
   const int64_t step = std::max<int64_t>(1, wanted.limit / 16);
   int64_t room = wanted.limit, over = unknown, fits = 0, least = 0;
   std::optional<Tried> fitting, exceeding;
+  auto plain = without.find(count);
+  const bool fitsPlain = plain != without.end() && plain->second <= wanted.limit;
   measured = 0;
   for (int rooms = 0; rooms < wanted.most.rooms && measured < wanted.most.proposals &&
                       room > 0 && (fits == 0 || over - fits > step / 16);
@@ -144,6 +146,8 @@ Expected<void> StepFitter::tryRecompute(int64_t count, ProposalSpace space) {
       continue;
     }
     const bool isPlain = (*choice)->nodes.empty();
+    if (isPlain && fitsPlain) // nothing that is computed again pays
+      break;
     const int64_t bytes =
         isPlain ? std::max<int64_t>(1, withoutLimit.at(count) - wanted.limit)
                 : excess(count, **choice);

@@ -6,7 +6,6 @@
 #include "partita/Base/Units.h"
 #include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
-#include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "partita/Search/OverlapBound.h"
 #include "partita/Search/PlanName.h"
@@ -62,14 +61,22 @@ private:
     return search;
   }
   /// The program's flow graph on a mesh, and what hints ask of it.
-  Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
+  struct Program {
+    Flow flow;
+    Placement placement;
+    search::Pins pins = {};
+    const FlowGraph &graph() const { return flow->graph; }
+  };
+  Expected<Program> programOn(const Mesh &mesh);
+  /// What hints ask of a program.
+  Expected<search::Pins> pinsOf(FlowGraph &graph);
   /// In one of `parts` equal parts of what the search may take.
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes,
                                              int parts = 1);
   using Outcome = tl::expected<search::Found, search::NotFound>;
   /// Searches again with states in parts for ranks that hold the same, if the training
   /// step asks for it; `notes` say of each candidate what stays whole.
-  void withParts(const std::vector<Flow> &flows,
+  void withParts(const std::vector<Program> &programs,
                  std::vector<search::Candidate> &candidates,
                  const search::SearchOptions &search, std::vector<Outcome> &all,
                  std::vector<std::vector<std::string>> &notes);
@@ -119,10 +126,6 @@ private:
   /// What is told of overlap: as it was searched for, else of the plan on its mesh.
   Expected<OverlapTime> overlapOf(search::Timing &timing, const search::Model &model,
                                   const MeshResult &chosen) const;
-  /// What there is to say about the hints file.
-  Expected<std::string> writeHints(const FlowGraph &graph, const Placement &placement,
-                                   const search::Found &found);
-
   size_t mostAxes() const { return static_cast<size_t>(options.mostAxes); }
   func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
 
@@ -143,7 +146,7 @@ private:
 };
 } // namespace
 
-Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
+Expected<Planner::Program> Planner::programOn(const Mesh &mesh) {
   if (job.stop.isRaised())
     return makeError("cancelled");
   (*compiler.module)
@@ -152,9 +155,21 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   if (failed(flow))
     return makeError("the program has an op without a rule");
   (*flow)->graph.finalize();
+  auto placement = Placement::create((*flow)->graph.mesh, target.topology);
+  if (!placement)
+    return tl::unexpected(placement.error());
+  Program program{std::move(*flow), std::move(*placement)};
   if (!job.request.hints)
-    return std::move(*flow);
-  auto hints = job.request.hints->on((*flow)->graph);
+    return std::move(program);
+  auto pins = pinsOf(program.flow->graph);
+  if (!pins)
+    return tl::unexpected(pins.error());
+  program.pins = std::move(*pins);
+  return std::move(program);
+}
+
+Expected<search::Pins> Planner::pinsOf(FlowGraph &graph) {
+  auto hints = job.request.hints->on(graph);
   if (!hints)
     return tl::unexpected(hints.error());
   if (!hints->stages.empty())
@@ -162,22 +177,20 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   if (!hints->kept.empty())
     return makeError(hints->file + " says how weights are kept, which a search decides "
                                    "by itself; use compile");
-  auto seeds = resolveHints((*flow)->graph, *hints);
+  auto seeds = resolveHints(graph, *hints);
   if (!seeds)
     return tl::unexpected(seeds.error());
+  search::Pins pins;
   for (const Seed &seed : *seeds) {
     if (!seed.blocks.empty())
       return makeError(seed.origin + " gives blocks, which a search does not follow; use "
                                      "compile --mode semi-auto");
-    // What a source is asked for is asked of whoever reads it.
-    if (!(*flow)
-             ->graph
-             .ops[static_cast<size_t>(
-                 (*flow)->graph.atoms[static_cast<size_t>(seed.atom)].op)]
-             .isSource())
+    // A source is asked through its readers.
+    const int32_t op = graph.atoms[static_cast<size_t>(seed.atom)].op;
+    if (!graph.ops[static_cast<size_t>(op)].isSource())
       pins[seed.atom] = seed.axes;
   }
-  return std::move(*flow);
+  return pins;
 }
 
 Expected<void> Planner::derive(std::optional<int64_t> accumulation,
@@ -207,14 +220,12 @@ Expected<search::FreeStep> Planner::unlimitedOn(const Mesh &mesh,
   search::SearchOptions search = searchOptions();
   limit(search, mostChoices);
   search.memoryLimit.reset();
-  auto flow = flowOn(mesh, search.pins);
-  if (!flow)
-    return tl::unexpected(flow.error());
-  auto placement = Placement::create(mesh, target.topology);
-  if (!placement)
-    return tl::unexpected(placement.error());
-  auto found = search::search((*flow)->graph, *placement, search,
-                              parametersOf(function(), **flow));
+  auto program = programOn(mesh);
+  if (!program)
+    return tl::unexpected(program.error());
+  search.pins = program->pins;
+  auto found = search::search(program->graph(), program->placement, search,
+                              parametersOf(function(), *program->flow));
   if (!found)
     return makeError("no plan: " + found.error().message);
   strategies = found->plan.strategies;
@@ -226,28 +237,22 @@ Expected<search::FreeStep> Planner::unlimitedOn(const Mesh &mesh,
 Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes,
                                                     int parts) {
   ++searches;
-  std::vector<Flow> flows;
-  std::vector<Placement> placements;
-  std::vector<search::Pins> pins(meshes.size());
-  for (size_t i = 0; i < meshes.size(); ++i) {
-    auto flow = flowOn(meshes[i], pins[i]);
-    if (!flow)
-      return tl::unexpected(flow.error());
-    auto placement = Placement::create(meshes[i], target.topology);
-    if (!placement)
-      return tl::unexpected(placement.error());
-    flows.push_back(std::move(*flow));
-    placements.push_back(std::move(*placement));
+  std::vector<Program> programs;
+  for (const Mesh &mesh : meshes) {
+    auto program = programOn(mesh);
+    if (!program)
+      return tl::unexpected(program.error());
+    programs.push_back(std::move(*program));
   }
   std::vector<search::Candidate> candidates;
-  for (size_t i = 0; i < meshes.size(); ++i)
-    candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i]),
-                          parametersOf(function(), *flows[i])});
+  for (const Program &it : programs)
+    candidates.push_back(
+        {it.graph(), it.placement, it.pins, parametersOf(function(), *it.flow)});
   search::SearchOptions search = searchOptions();
   limit(search, parts);
   auto all = search::searchAll(candidates, search);
   std::vector<std::vector<std::string>> notes(all.size());
-  withParts(flows, candidates, search, all, notes);
+  withParts(programs, candidates, search, all, notes);
   std::vector<MeshResult> results;
   for (size_t i = 0; i < meshes.size(); ++i) {
     MeshResult result{meshes[i], std::nullopt, {}, std::nullopt, std::move(notes[i])};
@@ -267,7 +272,7 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   return results;
 }
 
-void Planner::withParts(const std::vector<Flow> &flows,
+void Planner::withParts(const std::vector<Program> &programs,
                         std::vector<search::Candidate> &candidates,
                         const search::SearchOptions &search, std::vector<Outcome> &all,
                         std::vector<std::vector<std::string>> &notes) {
@@ -276,11 +281,11 @@ void Planner::withParts(const std::vector<Flow> &flows,
   for (size_t i = 0; i < all.size(); ++i) {
     if (!all[i])
       continue;
-    auto homes =
-        homesInParts(function(), *flows[i], all[i]->plan.strategies, {}, notes[i]);
+    auto homes = homesInParts(function(), *programs[i].flow, all[i]->plan.strategies, {},
+                              notes[i]);
     if (!homes)
       return;
-    for (auto &[atom, axes] : pinsFor(flows[i]->graph, *homes))
+    for (auto &[atom, axes] : pinsFor(programs[i].graph(), *homes))
       candidates[i].pins.insert_or_assign(atom, axes);
     again.push_back(candidates[i]);
     which.push_back(i);
@@ -293,14 +298,11 @@ void Planner::withParts(const std::vector<Flow> &flows,
 Expected<void> Planner::checkNecessary(const Mesh &mesh) {
   if (!target.memoryLimit)
     return {};
-  search::Pins pins;
-  auto flow = flowOn(mesh, pins);
-  if (!flow)
-    return tl::unexpected(flow.error());
-  auto placement = Placement::create(mesh, target.topology);
-  if (!placement)
-    return tl::unexpected(placement.error());
-  const search::Timing timing((*flow)->graph, *placement, /*anyRecompute=*/true);
+  auto program = programOn(mesh);
+  if (!program)
+    return tl::unexpected(program.error());
+  const search::Timing timing(program->graph(), program->placement,
+                              /*anyRecompute=*/true);
   const bool countsWork = !choosesAccumulation(job);
   const int64_t leastDevices =
       search::leastDevices(timing, *target.memoryLimit, countsWork);
@@ -334,32 +336,6 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
         "; a memory of " + bytesText(reason.least->peak()) + " per device would do";
   }
   return {message};
-}
-
-Expected<std::string> Planner::writeHints(const FlowGraph &graph,
-                                          const Placement &placement,
-                                          const search::Found &found) {
-  job.progress("shortening hints");
-  auto hints = search::asHints(graph, placement, found.plan);
-  if (!hints)
-    return tl::unexpected(hints.error());
-  if (auto ok = writeFile(options.hintsOutput, hints->json); !ok)
-    return tl::unexpected(ok.error());
-  std::string text =
-      "hints: " + std::to_string(hints->hints.tensors.size()) + " entries lead to ";
-  if (hints->differing == 0)
-    text += "the strategies of all " + std::to_string(hints->ops) + " ops";
-  else
-    text += "the strategies of " + std::to_string(hints->ops - hints->differing) +
-            " of " + std::to_string(hints->ops) + " ops, not of '" +
-            hints->firstDiffering + "'";
-  char ratio[48];
-  std::snprintf(ratio, sizeof ratio, ", and take %.4f of the plan's time\n",
-                static_cast<double>(hints->cost.total()) /
-                    static_cast<double>(std::max<search::Picos>(1, found.cost.total())));
-  if (!hints->isShortest)
-    text += " (fewer might do: not all were tried)";
-  return text + ratio + "wrote " + options.hintsOutput + "\n";
 }
 
 Expected<void> Planner::overlap(const search::Candidate &candidate, MeshResult &result) {
@@ -429,44 +405,42 @@ Expected<std::future<Planner::KnownPlans>> Planner::startKnown(const MeshResult 
   std::stable_sort(order.begin() + 1, order.end(),
                    [](auto *a, auto *b) { return *a->lowerBound < *b->lowerBound; });
   struct OnMesh {
-    Flow flow;
-    Placement placement;
+    Program program;
     std::vector<ParameterOps> parameters;
     search::Picos lowerBound;
   };
   auto all = std::make_shared<std::vector<OnMesh>>();
   for (const MeshResult *it : order) {
-    search::Pins pins;
-    auto flow = flowOn(it->mesh, pins);
-    if (!flow)
-      return tl::unexpected(flow.error());
-    auto parameters = parametersOf(function(), **flow);
-    all->push_back({std::move(*flow), *Placement::create(it->mesh, target.topology),
-                    std::move(parameters), it->lowerBound.value_or(0)});
+    auto program = programOn(it->mesh);
+    if (!program)
+      return tl::unexpected(program.error());
+    auto parameters = parametersOf(function(), *program->flow);
+    all->push_back(
+        {std::move(*program), std::move(parameters), it->lowerBound.value_or(0)});
   }
-  return std::async(
-      std::launch::async, [all, first = chosen.found->known, limit = target.memoryLimit] {
-        std::vector<search::MeshProgram> meshes;
-        for (const OnMesh &it : *all)
-          meshes.push_back({it.lowerBound, it.flow->graph, it.placement, it.parameters});
-        return search::knownPlans(meshes, limit, first.get());
-      });
+  return std::async(std::launch::async,
+                    [all, first = chosen.found->known, limit = target.memoryLimit] {
+                      std::vector<search::MeshProgram> meshes;
+                      for (const OnMesh &it : *all)
+                        meshes.push_back({it.lowerBound, it.program.graph(),
+                                          it.program.placement, it.parameters});
+                      return search::knownPlans(meshes, limit, first.get());
+                    });
 }
 
 Expected<PlannedModel> Planner::finish(size_t best) {
   MeshResult &chosen = results[best];
-  search::Pins pins;
   auto pricing = startKnown(chosen); // beside what else is told
   if (!pricing)
     return tl::unexpected(pricing.error());
-  auto flow = flowOn(chosen.mesh, pins);
-  if (!flow)
-    return tl::unexpected(flow.error());
-  auto placement = Placement::create(chosen.mesh, target.topology);
-  search::Timing timing((*flow)->graph, *placement);
+  auto program = programOn(chosen.mesh);
+  if (!program)
+    return tl::unexpected(program.error());
+  const Flow &flow = program->flow;
+  search::Timing timing(program->graph(), program->placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
   search::SearchOptions again = searchOptions();
-  again.pins = std::move(pins);
+  again.pins = program->pins;
   // What was chosen may be outside of the space of the bound.
   if (isAnyBounded && chosen.lowerBound)
     chosen.lowerBound = std::min(*chosen.lowerBound, chosen.found->cost.total());
@@ -481,11 +455,13 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
   story.isForOverlap = options.overlap && !isAnyChosen;
   story.known = pricing->get();
-  story.name = search::planName((*flow)->graph, chosen.found->plan.strategies);
-  story.rates = ratesOf(**flow, *chosen.found, target);
+  story.name = search::planName(flow->graph, chosen.found->plan.strategies);
+  story.rates = ratesOf(*flow, *chosen.found, target);
   std::string text = planText(story);
   if (!options.hintsOutput.empty()) {
-    auto said = writeHints((*flow)->graph, *placement, *chosen.found);
+    job.progress("shortening hints");
+    auto said = writeHints(options.hintsOutput, flow->graph, program->placement,
+                           chosen.found->plan, chosen.found->cost.total());
     if (!said)
       return tl::unexpected(said.error());
     text += *said;
@@ -496,7 +472,7 @@ Expected<PlannedModel> Planner::finish(size_t best) {
       return tl::unexpected(ok.error());
     text += "wrote " + options.report + "\n";
   }
-  writeFound(function(), **flow, *chosen.found, target);
+  writeFound(function(), *flow, *chosen.found, target);
   auto known = dist::certificateOf(*compiler.module);
   if (!known)
     return tl::unexpected(known.error());
@@ -660,13 +636,11 @@ Planner::proposeOn(const Mesh &mesh, int64_t memory,
   search.model.repeatsNecks = repeatsNecks;
   search.model.given = strategies;
   search.memoryLimit = memory;
-  auto flow = flowOn(mesh, search.pins);
-  if (!flow)
-    return tl::unexpected(flow.error());
-  auto placement = Placement::create(mesh, target.topology);
-  if (!placement)
-    return tl::unexpected(placement.error());
-  return search::proposeRecompute((*flow)->graph, *placement, search);
+  auto program = programOn(mesh);
+  if (!program)
+    return tl::unexpected(program.error());
+  search.pins = program->pins;
+  return search::proposeRecompute(program->graph(), program->placement, search);
 }
 
 Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
@@ -679,13 +653,12 @@ Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
     // The bound of the only mesh has the time of its search.
     if (results.size() > 1)
       limit(search, mostChoices);
-    auto flow = flowOn(result.mesh, search.pins);
-    if (!flow)
-      return tl::unexpected(flow.error());
-    auto placement = Placement::create(result.mesh, target.topology);
-    if (!placement)
-      return tl::unexpected(placement.error());
-    auto bound = search::boundOfAnyRecompute((*flow)->graph, *placement, search);
+    auto program = programOn(result.mesh);
+    if (!program)
+      return tl::unexpected(program.error());
+    search.pins = program->pins;
+    auto bound =
+        search::boundOfAnyRecompute(program->graph(), program->placement, search);
     if (!bound)
       return tl::unexpected(bound.error());
     result.lowerBound = *bound;

@@ -1,6 +1,9 @@
 //===- PlanText.cpp - What a search has found, for people -----------------===//
 #include "passes/Pipelines/PlanText.h"
 
+#include "partita/Base/Files/File.h"
+#include "partita/Search/AsHints.h"
+
 #include "partita/Base/Units.h"
 
 #include <algorithm>
@@ -167,4 +170,30 @@ std::string partita::planText(const PlanStory &story) {
   for (const std::string &choice : story.choices)
     result += choice + "\n";
   return result;
+}
+
+Expected<std::string> partita::writeHints(const std::string &file, const FlowGraph &graph,
+                                          const Placement &placement,
+                                          const search::Decided &plan,
+                                          search::Picos time) {
+  auto hints = search::asHints(graph, placement, plan);
+  if (!hints)
+    return tl::unexpected(hints.error());
+  if (auto ok = writeFile(file, hints->json); !ok)
+    return tl::unexpected(ok.error());
+  std::string text =
+      "hints: " + std::to_string(hints->hints.tensors.size()) + " entries lead to ";
+  if (hints->differing == 0)
+    text += "the strategies of all " + std::to_string(hints->ops) + " ops";
+  else
+    text += "the strategies of " + std::to_string(hints->ops - hints->differing) +
+            " of " + std::to_string(hints->ops) + " ops, not of '" +
+            hints->firstDiffering + "'";
+  char ratio[48];
+  std::snprintf(ratio, sizeof ratio, ", and take %.4f of the plan's time\n",
+                static_cast<double>(hints->cost.total()) /
+                    static_cast<double>(std::max<search::Picos>(1, time)));
+  if (!hints->isShortest)
+    text += " (fewer might do: not all were tried)";
+  return text + ratio + "wrote " + file + "\n";
 }

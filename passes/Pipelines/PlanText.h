@@ -53,6 +53,12 @@ std::string planText(const PlanStory &story);
 /// A sentence about the story's overlap; empty without one.
 std::string overlapText(const PlanStory &story);
 
+/// Writes hints that lead to a plan that takes so long, and says what they do: how many
+/// entries they have, which strategies they miss.
+Expected<std::string> writeHints(const std::string &file, const FlowGraph &graph,
+                                 const Placement &placement, const search::Decided &plan,
+                                 search::Picos time);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_PLANTEXT_H
