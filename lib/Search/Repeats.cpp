@@ -122,17 +122,35 @@ static std::vector<int32_t> birthsAcrossNecks(const FlowGraph &graph, int32_t tu
   return births;
 }
 
+/// Whether a gradient alone reads what the op makes. It may share a kernel with the op,
+/// which would run later rather than again.
+static bool isForOneGradient(const FlowGraph &graph, const FlowOp &op, int32_t turn) {
+  const std::vector<FlowUse> &uses = graph.values[at(op.results[0])].uses;
+  return uses.size() == 1 && isReadByBackward(graph, uses[0], turn);
+}
+
 Repeats::Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model,
                  const ModelOptions &options)
     : timing(timing), graph(timing.graph), tables(tables), parts(parts), model(model),
       rows(options.rows), turn(turnOf(graph)), needed(neededBy(graph, turn)),
       births(options.repeatsNecks ? birthsAcrossNecks(graph, turn)
                                   : birthsOf(graph, turn)) {
-  for (size_t op = 0; op < graph.ops.size(); ++op)
-    isRepeatable.push_back((isBound() ? needed : births)[op] <
-                               static_cast<int32_t>(graph.ops.size()) &&
-                           graph.ops[op].results.size() == 1);
+  findRepeatable();
+  // Of a chain of ops each is a neck.
+  if (!isBound() && std::ranges::count(isRepeatable, true) == 0) {
+    births = birthsAcrossNecks(graph, turn);
+    findRepeatable();
+  }
   findWays();
+}
+
+void Repeats::findRepeatable() {
+  const auto none = static_cast<int32_t>(graph.ops.size());
+  isRepeatable.clear();
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    isRepeatable.push_back((isBound() ? needed : births)[op] < none &&
+                           graph.ops[op].results.size() == 1 &&
+                           (isBound() || !isForOneGradient(graph, graph.ops[op], turn)));
 }
 
 void Repeats::findWays() {

@@ -94,6 +94,7 @@ private:
   bool joinsForward(int32_t op) const;
   /// The only op of these readers of a result; −1: there is none, or another one.
   int32_t onlyReader(int32_t op, bool ofBackward) const;
+  void findRepeatable();
   void findWays();
 
   /// A value that no gradient reads.

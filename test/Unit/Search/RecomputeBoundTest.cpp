@@ -155,6 +155,75 @@ TEST_CASE("no random plan that repeats something is below the bound under its me
   CHECK(above > 20);
 }
 
+TEST_CASE("an answer that repeats nothing has the time and bytes of its plan") {
+  const std::vector<int64_t> sizes{4, 6, 8, 12, 32};
+  int compared = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    test::RandomProgram random(seed);
+    Shape shape;
+    for (int i = 0; i < 4; ++i)
+      shape.push_back(sizes[random.below(sizes.size())]);
+    Mesh mesh = *Mesh::parse(seed % 2 ? "a=2,b=2" : "a=4");
+    Topology topology = random.topology(mesh);
+    Placement placement = *Placement::create(mesh, topology);
+    FlowGraph graph = TwoLayers(shape, {}).make().build(mesh);
+    Timing timing(graph, placement);
+    const Decided plan = randomPlan(timing, random);
+    ModelOptions options;
+    options.memoryLimit = int64_t(1) << 40;
+    options.given = &plan.strategies;
+    auto plain = buildModel(timing, options);
+    options.anyRecompute = true;
+    auto again = buildModel(timing, options);
+    REQUIRE(plain);
+    REQUIRE(again);
+    auto one = solver::solve(plain->problem), two = solver::solve(again->problem);
+    REQUIRE(one);
+    REQUIRE(two);
+    CHECK(two->cost <= one->cost); // repeating may save traffic
+    bool isRepeated = false;
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      if (again->variables[op] >= 0 && again->repeatedBlocks[op] > 0)
+        isRepeated |= two->choices[static_cast<size_t>(again->variables[op])] >=
+                      again->choices[op]->size();
+    if (isRepeated)
+      continue;
+    ++compared;
+    CHECK(int64_t(two->cost) == int64_t(one->cost));
+    CHECK(solver::priceOf(again->problem, two->choices)->peakBytes ==
+          solver::priceOf(plain->problem, one->choices)->peakBytes);
+  }
+  CHECK(compared > 10);
+}
+
+TEST_CASE("under a limit more and more is proposed, and nothing that does not fit") {
+  Mesh mesh = *Mesh::parse("a=4");
+  test::RandomProgram random(3);
+  Topology topology = random.topology(mesh);
+  Placement placement = *Placement::create(mesh, topology);
+  FlowGraph graph = TwoLayers({32, 32, 32, 32}, {}).make().build(mesh);
+  size_t most = 0;
+  for (int64_t limit = 30'000; limit > 4'000; limit -= 500) {
+    SearchOptions options;
+    options.memoryLimit = limit;
+    auto proposed = proposeRecompute(graph, placement, options);
+    REQUIRE(proposed);
+    if (!proposed->has_value())
+      break;
+    for (const RecomputeChoice::Node &node : (*proposed)->nodes)
+      CHECK((node.name == "h0" || node.name == "y0" || node.name == "y1"));
+    most = std::max(most, (*proposed)->nodes.size());
+    std::set<std::string> names;
+    for (const RecomputeChoice::Node &node : (*proposed)->nodes)
+      if (node.name != "y1")
+        names.insert(node.name);
+    FlowGraph step = TwoLayers({32, 32, 32, 32}, names).make().build(mesh);
+    auto found = search::search(step, placement, options);
+    CHECK(found.has_value());
+  }
+  CHECK(most > 0);
+}
+
 TEST_CASE("states alone that exceed a limit leave no step") {
   Mesh mesh = *Mesh::parse("a=4");
   test::RandomProgram random(1);
