@@ -33,6 +33,8 @@ public:
       if (graph.values[v].producer >= 0 && !graph.values[v].uses.empty())
         addValue(static_cast<int32_t>(v));
     }
+    if (repeats)
+      repeats->joinNodes();
     for (size_t op = 0; op < graph.ops.size(); ++op)
       if (graph.ops[op].kind == FlowKind::State && graph.ops[op].tied >= 0)
         addTie({static_cast<int32_t>(op)}, {graph.ops[op].tied});

@@ -5,6 +5,7 @@
 #include "partita/Search/Memory.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 using namespace partita;
 using namespace partita::search;
@@ -151,6 +152,36 @@ void Repeats::findRepeatable() {
     isRepeatable.push_back((isBound() ? needed : births)[op] < none &&
                            graph.ops[op].results.size() == 1 &&
                            (isBound() || !isForOneGradient(graph, graph.ops[op], turn)));
+  if (isBound())
+    return;
+  // A choice names nodes.
+  std::unordered_map<std::string_view, std::vector<int32_t>> ofNode;
+  for (int32_t op = 0; op < turn; ++op)
+    if (isForwardOp(graph, op, turn) && needed[at(op)] < none)
+      ofNode[graph.ops[at(op)].name].push_back(op);
+  for (const auto &[name, ops] : ofNode)
+    if (!std::ranges::all_of(ops, [&](int32_t op) { return mayRepeat(op); }))
+      for (int32_t op : ops)
+        isRepeatable[at(op)] = false;
+}
+
+void Repeats::joinNodes() {
+  std::unordered_map<std::string_view, int32_t> lastOf;
+  for (int32_t op = 0; op < turn; ++op) {
+    if (isBound() || !mayRepeat(op))
+      continue;
+    auto [place, isFirst] = lastOf.try_emplace(graph.ops[at(op)].name, op);
+    if (isFirst)
+      continue;
+    const int32_t before = std::exchange(place->second, op);
+    std::vector<int64_t> costs;
+    for (size_t one = 0; one < choicesOf(before); ++one)
+      for (size_t two = 0; two < choicesOf(op); ++two)
+        costs.push_back(choiceOf(before, one).isRepeated == choiceOf(op, two).isRepeated
+                            ? 0
+                            : forbidden);
+    parts.addEdge(variableOf(before), variableOf(op), parts.pool.add(std::move(costs)));
+  }
 }
 
 void Repeats::findWays() {
@@ -213,35 +244,33 @@ int32_t Repeats::onlyReader(int32_t op, bool ofBackward) const {
   return reader;
 }
 
-bool Repeats::joinsGradient(int32_t op) const {
-  const int32_t reader = onlyReader(op, true);
-  return graph.ops[at(op)].priority == 0 && reader >= 0 &&
-         !isMatmul(graph.ops[at(reader)]);
-}
-
-bool Repeats::joinsForward(int32_t op) const {
-  const int32_t reader = hasGradient(op) ? onlyReader(op, false) : -1;
-  if (reader < 0 || timing.isView(op) || timing.isView(reader))
+bool Repeats::joins(int32_t op, bool ofBackward) const {
+  const int32_t reader = hasGradient(op) ? onlyReader(op, ofBackward) : -1;
+  if (reader < 0 || !timing.joining(op, reader).isOneKernel)
     return false;
-  const FlowOp &user = graph.ops[at(reader)];
-  return user.priority == 0 || (graph.ops[at(op)].priority == 0 && !isMatmul(user) &&
-                                user.facts.kind != kernels::OpKind::Attention);
+  // What runs again reads a copy, too.
+  const std::vector<FlowUse> &uses = graph.values[at(graph.ops[at(op)].results[0])].uses;
+  return !ofBackward || std::ranges::none_of(
+                            uses, [&](const FlowUse &use) { return mayRepeat(use.op); });
 }
 
-/// A value between two kernels is written and read, and the second one starts.
+Picos Repeats::between(int32_t number, int32_t form) const {
+  const FlowValue &value = graph.values[at(number)];
+  const Device &device = timing.placement.topology().device;
+  const auto bytes = static_cast<double>(timing.localBytes(form, value.elementBytes));
+  return search::repeated(picosOf(streamSeconds(device, 2 * bytes) + device.launch),
+                          graph.ops[at(value.producer)].trips);
+}
+
 Picos Repeats::timeAgain(int32_t op, size_t strategy) const {
   const OpChoices &choices = *model.choices[at(op)];
   if (isBound())
     return timing.again(op, choices.strategies[strategy]);
-  const FlowValue &result = graph.values[at(graph.ops[at(op)].results[0])];
-  const Device &device = timing.placement.topology().device;
-  const auto bytes = static_cast<double>(
-      timing.localBytes(choices.results[0][strategy], result.elementBytes));
-  const Picos between = search::repeated(
-      picosOf(streamSeconds(device, 2 * bytes) + device.launch), graph.ops[at(op)].trips);
-  const Picos time = choices.times[strategy] - (joinsGradient(op) ? between : 0) -
-                     (joinsForward(op) ? between : 0);
-  return std::max<Picos>(0, time);
+  const Picos saved = between(graph.ops[at(op)].results[0], choices.results[0][strategy]);
+  // No op takes less than nothing.
+  return std::max(-choices.times[strategy],
+                  choices.times[strategy] -
+                      saved * (int(joins(op, true)) + int(joins(op, false))));
 }
 
 std::vector<int64_t> Repeats::costsOf(int32_t op) const {
@@ -378,6 +407,12 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
   const unsigned bit = isWay ? 1U << (way - its.begin()) : 0;
   if (isShared && !isWay)
     return;
+  // What stays in a kernel if nothing keeps it is written and read.
+  std::vector<int64_t> written(to, 0);
+  if (isWay && !isBound() && timing.isInternal(value.number))
+    for (size_t choice = 0; choice < to; ++choice)
+      for (int32_t form : wantedBy(*reader.end, choice))
+        written[choice] = between(value.number, form);
   auto cost = [&](size_t row, size_t column) -> int64_t {
     const Choice one = choiceOf(value.producer, row), two = choiceOf(reader.op, column);
     // Of one of several readers the value's states know what it wants.
@@ -388,9 +423,12 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
     const bool isKept = two.keptWays & bit;
     if (isKept == one.isRepeated)
       return forbidden;
-    return !isKept && time < forbidden ? first + time : first;
+    if (!isKept)
+      return time < forbidden ? first + time : first;
+    return first < forbidden ? first + written[two.strategy] : first;
   };
-  const int kind = Ways + numKinds * static_cast<int>(isShared + 2 * bit);
+  const bool isWritten = std::ranges::any_of(written, [](int64_t it) { return it != 0; });
+  const int kind = Ways + numKinds * static_cast<int>(isShared + 2 * bit + 8 * isWritten);
   parts.addEdge(variableOf(value.producer), variableOf(reader.op),
                 once(base, kind, rows, columns, cost));
   if (!isWay)

@@ -59,6 +59,9 @@ public:
   void add(int32_t value, const End &producer,
            const std::vector<std::pair<int32_t, End>> &users);
 
+  /// The ops of one node run again together. All ops have variables.
+  void joinNodes();
+
 private:
   struct Reader {
     int32_t op;
@@ -85,13 +88,14 @@ private:
   Choice choiceOf(int32_t op, size_t number) const;
   size_t choicesOf(int32_t op) const;
   bool hasGradient(int32_t op) const;
+  /// What it takes to write a value in a form, to read it, and to start the kernel that
+  /// does: what is saved where it stays in a kernel.
+  Picos between(int32_t value, int32_t form) const;
   /// What a step takes longer if the op runs again.
   Picos timeAgain(int32_t op, size_t strategy) const;
-  /// Whether an op that runs again shares a kernel with the only gradient that reads it.
-  bool joinsGradient(int32_t op) const;
-  /// Whether the op shares a kernel with its only reader of the forward pass, once no
-  /// gradient reads what it makes there.
-  bool joinsForward(int32_t op) const;
+  /// Whether an op shares a kernel with the only gradient that reads it, if it runs
+  /// again, or with its only reader of the forward pass, once no gradient reads it there.
+  bool joins(int32_t op, bool ofBackward) const;
   /// The only op of these readers of a result; −1: there is none, or another one.
   int32_t onlyReader(int32_t op, bool ofBackward) const;
   void findRepeatable();

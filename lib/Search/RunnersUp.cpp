@@ -160,7 +160,7 @@ search::runnersUp(Timing &timing, const Model &model, const SearchOptions &optio
           Without(timing, model, reshards[i].fromForm, reshards[i].toForm).run();
       lock.unlock();
       solver::SolveOptions solve;
-      solve.stop = options.stop;
+      solve.stop = options.stop | options.enough;
       solve.timeLimit = std::min({1.0, options.timeLimit, std::max(left, leastSeconds)});
       if (options.workLimit)
         solve.workLimit = std::min(

@@ -4,6 +4,7 @@
 #include "Layers.h"
 #include "PricedMemory.h"
 #include "UnderMemory.h"
+#include "partita/Base/Units.h"
 #include "partita/Solver/Solve.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -42,6 +44,7 @@ public:
   /// Builds the problem and solves it without memory. A result if that is the end.
   std::optional<Result> begin();
   Picos lowerBound() const { return static_cast<Picos>(most.rounds->lowerBound()); }
+  std::string mesh() const { return candidate.graph.mesh.str(); }
   /// Plans that take `upper` or longer are left out. The first of several tries is a
   /// short one.
   Result solve(std::optional<Picos> upper, bool isLast);
@@ -112,7 +115,7 @@ Expected<void> Task::build(Space &space, Rows rows) {
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
-  solve.stop = options.stop;
+  solve.stop = options.stop | options.enough;
   auto peakOf = [this, &space](const std::vector<uint32_t> &choices) {
     return memoryOf(timing, space.model.decide(timing, choices), 0).peak();
   };
@@ -154,7 +157,7 @@ std::optional<Found> Task::leastMemory() {
   solver::SolveOptions solve;
   solve.timeLimit = std::min(2 * quickSeconds, options.timeLimit / 4);
   solve.workLimit = within(options.workLimit, 2 * quickWork);
-  solve.stop = options.stop;
+  solve.stop = options.stop | options.enough;
   auto solution = solver::solve(collapsed.problem, solve);
   if (!solution || solution->choices.empty())
     return std::nullopt;
@@ -259,12 +262,25 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
       upper);
 }
 
+static std::string timeText(Picos time) {
+  return durationText(static_cast<double>(time) * 1e-12);
+}
+
+/// What became of a candidate.
+static std::string outcomeText(const Result &result) {
+  if (!result)
+    return result.error().message + ", at least " + timeText(result.error().lowerBound);
+  return "a plan of " + timeText(result->cost.total()) + " in " +
+         bytesText(result->memory.peak()) + ", at least " + timeText(result->lowerBound);
+}
+
 namespace {
 /// All candidates, on several threads.
 class Candidates {
 public:
   Candidates(const std::vector<Candidate> &candidates, const SearchOptions &options)
-      : options(options), results(candidates.size(), fail({})) {
+      : options(options),
+        results(candidates.size(), fail({"no plan was found in time", false})) {
     // The threads are for the candidates, if there are several.
     if (candidates.size() > 1)
       this->options.threads = 1;
@@ -278,9 +294,14 @@ public:
     std::iota(order.begin(), order.end(), size_t(0));
     std::vector<char> ended(tasks.size(), false);
     onThreads(order, [&](size_t i) {
+      const auto start = std::chrono::steady_clock::now();
       if (auto result = tasks[i]->begin()) {
         results[i] = std::move(*result);
         ended[i] = true;
+        log(i, results[i].error().message);
+      } else {
+        log(i, "at least " + timeText(tasks[i]->lowerBound()) + " with any memory" +
+                   formatted(" after %.2f s", secondsSince(start)));
       }
     });
     auto byBound = [&] {
@@ -309,12 +330,14 @@ private:
   static constexpr Picos none = std::numeric_limits<Picos>::max();
 
   void solve(size_t i, bool isLast) {
-    if (options.stop.isRaised())
+    if (options.stop.isRaised() || (options.enough.isRaised() && fastest != none))
       return;
     std::optional<Picos> upper;
     if (Picos now = fastest; now != none)
       upper = now + 1;
+    const auto start = std::chrono::steady_clock::now();
     Result result = tasks[i]->solve(upper, isLast);
+    log(i, outcomeText(result) + formatted(" after %.2f s", secondsSince(start)));
     // A plan that is not the fastest is still worth telling.
     bool isWorse = results[i] && !result;
     if (isWorse) {
@@ -328,6 +351,13 @@ private:
     Picos now = fastest, mine = results[i]->cost.total();
     while (mine < now && !fastest.compare_exchange_weak(now, mine))
       ;
+  }
+
+  void log(size_t i, const std::string &text) {
+    if (!options.log)
+      return;
+    const std::lock_guard lock(logging);
+    options.log("mesh " + tasks[i]->mesh() + ": " + text);
   }
 
   /// The plan of least memory says what is missing. It may fit: usages are never less
@@ -361,6 +391,7 @@ private:
   std::vector<std::unique_ptr<Task>> tasks;
   std::vector<Result> results;
   std::atomic<Picos> fastest{none};
+  std::mutex logging;
 };
 } // namespace
 

@@ -39,6 +39,11 @@ double StepFitter::fastest() const {
   return best ? std::min(seconds, best->seconds) : seconds;
 }
 
+bool StepFitter::isLate() const {
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+  return wanted.enough.isRaised() || spent.count() > wanted.timeLimit;
+}
+
 bool StepFitter::isGoodEnough(double seconds) const {
   return fastest() <= (1 + goodEnough) * seconds;
 }
@@ -49,6 +54,29 @@ bool StepFitter::isBehind(int64_t count) const {
   });
 }
 
+Expected<FormedStep> StepFitter::plan(const StepForm &form, double expected) {
+  auto step = source.formed(form);
+  if (!wanted.log)
+    return step;
+  std::string text = std::to_string(form.microBatches) +
+                     (form.microBatches == 1 ? " micro-batch, " : " micro-batches, ") +
+                     std::to_string(form.recompute.nodes.size()) +
+                     " nodes computed again: ";
+  if (!step)
+    text += step.error().message;
+  else
+    text += bytesText(step->bytes) + " of " + bytesText(wanted.limit) +
+            (step->seconds ? ", " + durationText(*step->seconds) : "");
+  if (expected > 0)
+    text += ", " + durationText(expected) + " expected";
+  if (step && step->bytes > wanted.limit)
+    text += ": does not fit";
+  else if (step && step->seconds)
+    text += *step->seconds < fastest() ? ": the fastest so far" : ": no faster";
+  wanted.log(text);
+  return step;
+}
+
 void StepFitter::keep(Outcome outcome) {
   if (!tightest || outcome.step.bytes < tightest->step.bytes)
     tightest = outcome;
@@ -57,7 +85,7 @@ void StepFitter::keep(Outcome outcome) {
 }
 
 Expected<bool> StepFitter::tryPlain(int64_t count) {
-  auto plain = source.formed({count});
+  auto plain = plan({count}, 0);
   const bool fits = plain && plain->bytes <= wanted.limit;
   const std::string errorBefore = lastError;
   if (plain)
@@ -110,17 +138,18 @@ int64_t StepFitter::excess(int64_t count, const RecomputeChoice &choice) {
   ++measured;
   wanted.progress("trying recompute: " + textOf(choice, freeSeconds));
   const int64_t little = std::max<int64_t>(1, wanted.limit / 32);
-  auto step = source.formed({count, choice});
+  const double expected =
+      freeSecondsOf.at(count) + static_cast<double>(choice.time()) * 1e-12;
+  auto step = plan({count, choice}, expected);
   if (!step) { // no plan of the search fits
     lastError = step.error().message;
     return bytes = little;
   }
-  const double expected =
-      freeSecondsOf.at(count) + static_cast<double>(choice.time()) * 1e-12;
   keep({{count, choice}, *step, step->seconds.value_or(expected)});
-  // With a little too little recompute a search makes the step fit by slower layouts.
-  const bool isSlow = step->seconds && *step->seconds > (1 + goodEnough) * expected;
   bytes = step->bytes - wanted.limit;
+  // With a little too little recompute a search makes the step fit by slower layouts.
+  const double least = step->leastSeconds.value_or(expected);
+  const bool isSlow = step->seconds && *step->seconds > (1 + goodEnough) * least;
   return bytes = bytes <= 0 && isSlow ? little : bytes;
 }
 
@@ -133,7 +162,7 @@ Expected<void> StepFitter::tryRecompute(int64_t count, ProposalSpace space) {
   const bool fitsPlain = plain != without.end() && plain->second <= wanted.limit;
   measured = 0;
   for (int rooms = 0; rooms < wanted.most.rooms && measured < wanted.most.proposals &&
-                      room > 0 && (fits == 0 || over - fits > step / 16);
+                      room > 0 && (fits == 0 || over - fits > step / 16) && !isLate();
        ++rooms) {
     auto choice = source.propose(count, room, space);
     if (!choice)
@@ -190,7 +219,7 @@ void StepFitter::tryBetween(int64_t count, const Tried &fits, const Tried &excee
   int32_t low = 0, high = layers; // the least k fits that is known to, and no lower one
   double above = static_cast<double>(exceeds.excess),
          below = static_cast<double>(-fits.excess);
-  while (high - low > 1 && above > 0 && measured < wanted.most.between) {
+  while (high - low > 1 && above > 0 && measured < wanted.most.between && !isLate()) {
     // Bytes are about linear in the number of layers.
     const double share = above / (above + std::max(below, 1.0));
     const int32_t k = std::clamp(
@@ -211,7 +240,7 @@ Expected<void> StepFitter::run(std::optional<double> given) {
     return {};
   if (wanted.choosesMicroBatches && rows)
     for (int64_t count : divisorsOf(*rows))
-      if (count > 1 && !isBehind(count))
+      if (count > 1 && !isBehind(count) && !isLate())
         if (auto ok = tryPlain(count); !ok)
           return tl::unexpected(ok.error());
   if (!wanted.choosesRecompute)
@@ -222,7 +251,7 @@ Expected<void> StepFitter::run(std::optional<double> given) {
   std::ranges::sort(counts);
   int tried = 0;
   for (auto [seconds, count] : counts) {
-    if (seconds >= fastest() || (best && tried >= wanted.most.counts))
+    if (seconds >= fastest() || (best && tried >= wanted.most.counts) || isLate())
       break;
     ++tried;
     for (bool repeatsNecks : {false, true})

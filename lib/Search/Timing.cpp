@@ -202,39 +202,49 @@ void Timing::findFusion(bool functionsApart) {
     kernelEnd.push_back(static_cast<int32_t>(o));
   for (size_t o = 0; o < graph.ops.size(); ++o)
     views[o] = graph.ops[o].kind == FlowKind::Compute && onlyRenames(graph.ops[o]);
-  std::vector<bool> calls(graph.ops.size(), false);
+  inCall.assign(graph.ops.size(), false);
   // In the order of the ops that make them: what an op joins is known before its users.
   for (size_t o = 0; o < graph.ops.size(); ++o) {
-    calls[o] = functionsApart && isInCall(*this, static_cast<int32_t>(o), calls);
+    inCall[o] = functionsApart && isInCall(*this, static_cast<int32_t>(o), inCall);
     for (int32_t result : graph.ops[o].results)
-      joinUser(static_cast<size_t>(result), calls[o]);
+      joinUser(static_cast<size_t>(result));
   }
   findAttention();
   for (size_t o = graph.ops.size(); o-- > 0;)
     kernelEnd[o] = kernelEnd[static_cast<size_t>(kernelEnd[o])];
 }
 
-void Timing::joinUser(size_t v, bool isMadeInCall) {
+Timing::Joining Timing::joining(int32_t from, int32_t to) const {
+  const FlowOp &producer = graph.ops[static_cast<size_t>(from)],
+               &user = graph.ops[static_cast<size_t>(to)];
+  if (producer.kind != FlowKind::Compute || user.kind != FlowKind::Compute)
+    return {};
+  bool intoPointwise = user.priority == 0;
+  bool intoRows = producer.priority == 0 && !isMatmul(user) &&
+                  user.facts.kind != kernels::OpKind::Attention;
+  bool isApart = inCall[static_cast<size_t>(from)] && !isView(to) &&
+                 (intoPointwise ? user.isFunction : !isMatmul(user));
+  bool joins = !isApart && (intoPointwise || intoRows);
+  return {!isApart && (isView(from) || isView(to) || joins), !isView(from) && joins,
+          !isView(from) && !isView(to) && joins};
+}
+
+void Timing::joinUser(size_t v) {
   const FlowValue &value = graph.values[v];
   if (value.uses.size() != 1)
     return;
   auto from = static_cast<size_t>(value.producer);
   auto to = static_cast<size_t>(value.uses[0].op);
-  const FlowOp &producer = graph.ops[from], &user = graph.ops[to];
-  if (producer.kind != FlowKind::Compute || user.kind != FlowKind::Compute)
+  const FlowOp &producer = graph.ops[from];
+  if (producer.kind != FlowKind::Compute || graph.ops[to].kind != FlowKind::Compute)
     return;
-  bool intoPointwise = user.priority == 0;
-  bool intoRows = producer.priority == 0 && !isMatmul(user) &&
-                  user.facts.kind != kernels::OpKind::Attention;
-  bool isApart =
-      isMadeInCall && !views[to] && (intoPointwise ? user.isFunction : !isMatmul(user));
-  bool isOneKernel =
-      !views[from] && !views[to] && !isApart && (intoPointwise || intoRows);
-  internal[v] = !isApart && (views[from] || views[to] || intoPointwise || intoRows);
-  joined[to] = joined[to] || (!views[from] && !isApart && (intoPointwise || intoRows));
-  if (isOneKernel)
+  const Joining how = joining(value.producer, value.uses[0].op);
+  internal[v] = how.isInternal;
+  joined[to] = joined[to] || how.joinsKernel;
+  if (how.isOneKernel)
     kernelEnd[from] = static_cast<int32_t>(to);
-  noBytes[v] = isOneKernel || views[to] || (views[from] && isHeld(producer.operands[0]));
+  noBytes[v] =
+      how.isOneKernel || views[to] || (views[from] && isHeld(producer.operands[0]));
 }
 
 /// Without the users that compute it again a value may have one user, and share a kernel

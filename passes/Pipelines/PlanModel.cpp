@@ -33,7 +33,7 @@ using search::RecomputeChoice;
 /// Meshes on which choices are tried, and how many on each of one plan.
 static constexpr size_t mostChoiceMeshes = 6;
 static constexpr int mostChoices = 4;
-/// Searches for choices after which no other mesh is tried, where time is no limit.
+/// Searches after which no other mesh is tried, where time is no limit.
 static constexpr int mostSearches = 8;
 
 namespace {
@@ -58,6 +58,8 @@ private:
     limit(search, 1);
     search.threads = static_cast<int>(options.threads);
     search.stop = job.stop;
+    search.enough = options.enough;
+    search.log = options.log;
     return search;
   }
   /// The program's flow graph on a mesh, and what hints ask of it.
@@ -290,7 +292,9 @@ void Planner::withParts(const std::vector<Program> &programs,
     again.push_back(candidates[i]);
     which.push_back(i);
   }
-  auto found = search::searchAll(again, search);
+  search::SearchOptions whole = search;
+  whole.enough = {}; // there is no plan without
+  auto found = search::searchAll(again, whole);
   for (size_t i = 0; i < which.size(); ++i)
     all[which[i]] = std::move(found[i]);
 }
@@ -437,7 +441,7 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   if (!program)
     return tl::unexpected(program.error());
   const Flow &flow = program->flow;
-  search::Timing timing(program->graph(), program->placement);
+  search::Timing timing(flow->graph, program->placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
   search::SearchOptions again = searchOptions();
   again.pins = program->pins;
@@ -582,7 +586,10 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
   one.feedback.microBatches.reset();
   one.feedback.recompute.reset();
   Forms forms(*this, result);
-  const auto wanted = wantedOf(one, *target.memoryLimit);
+  auto wanted = wantedOf(one, *target.memoryLimit);
+  wanted.enough = options.enough;
+  wanted.timeLimit = options.workLimit == 0 ? options.timeLimit : wanted.timeLimit;
+  wanted.log = options.log;
   search::StepFitter fitter(forms, wanted);
   if (auto ok = fitter.run(seconds); !ok)
     return tl::unexpected(ok.error());
@@ -688,7 +695,8 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   std::optional<int64_t> accumulation;
   const auto begin = std::chrono::steady_clock::now();
   const int before = searches;
-  const bool isOpen = target.memoryLimit && choosesStep(job);
+  const bool isOpen =
+      target.memoryLimit && choosesStep(job) && !options.enough.isRaised();
   auto isFelt = [&](const MeshResult &it) { return isLimitFelt(it, best); };
   isAnyBounded = isOpen && choosesRecompute(job) && !choosesAccumulation(job) &&
                  std::ranges::any_of(results, isFelt);
@@ -771,6 +779,8 @@ Expected<PlannedModel> Planner::run() {
   }
   if (auto ok = withChoices(best); !ok)
     return tl::unexpected(ok.error());
+  if (options.enough.isRaised())
+    said.push_back("interrupted: the best plan of those that were found until then");
   searchSeconds = since();
   if (!best) {
     for (const MeshResult &it : results)

@@ -19,6 +19,10 @@ struct PlanOptions {
   /// machine. 0: seconds count.
   int64_t workLimit = 0;
   int64_t threads = 1;
+  StopFlag enough = {}; ///< raised: the best plan of those found is the outcome
+  /// Hears a line about each mesh and form of the step that is bounded, planned or left
+  /// out; empty: nobody does.
+  Progress log = {};
   /// The plan is the fastest if collectives are in flight while kernels run.
   bool overlap = false;
 };

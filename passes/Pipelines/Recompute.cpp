@@ -45,7 +45,9 @@ bool partita::choosesStep(const Job &job) {
 }
 
 StepFitter::Wanted partita::wantedOf(const Job &job, int64_t limit) {
-  return {choosesAccumulation(job), choosesRecompute(job), limit, {}, job.progress};
+  StepFitter::Wanted wanted{choosesAccumulation(job), choosesRecompute(job), limit};
+  wanted.progress = job.progress;
+  return wanted;
 }
 
 std::optional<PlanRecompute> partita::planRecompute(const RecomputeChoice &choice) {

@@ -5,12 +5,25 @@
 #include "common/CommandOptions.h"
 #include "passes/Pipelines/PlanModel.h"
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
 using namespace partita;
 
-static int planCommand(const PlanOptions &options) {
+/// Becomes 1 where the search is to end with what it has found.
+static int interrupted = 0;
+
+/// The second interrupt ends the program.
+static void interrupt(int) {
+  std::atomic_ref<int>(interrupted).store(1, std::memory_order_relaxed);
+  std::signal(SIGINT, SIG_DFL);
+}
+
+static int planCommand(PlanOptions options) {
+  std::signal(SIGINT, interrupt);
+  options.enough = StopFlag(&interrupted);
   auto progress = [](const std::string &line) {
     std::fprintf(stderr, "%s…\n", line.c_str());
   };
@@ -38,6 +51,15 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
   command->add_option("model", request.model.file, "The ONNX file")->required();
   addPlanning(options->set, request);
   addPlan(options->set, options->plan);
+  command->add_flag_callback(
+      "--log-search",
+      [options] {
+        options->plan.log = [](const std::string &line) {
+          std::fprintf(stderr, "search: %s\n", line.c_str());
+        };
+      },
+      "Say of each mesh, and form of a training step, its bound, plan and time, and why "
+      "it was left out");
   command->get_option("--work")->excludes("--time-limit");
   command->callback([options, command, &status] {
     if (command->count("--cluster") + command->count("--mesh") == 0)

@@ -11,6 +11,8 @@
 #include "partita/Search/Memory.h"
 #include "partita/Search/Model.h"
 
+#include <functional>
+
 namespace partita::search {
 
 struct SearchOptions {
@@ -21,7 +23,11 @@ struct SearchOptions {
   /// Instead of it, so that the answer is the same on every machine: see SolveOptions.
   std::optional<int64_t> workLimit;
   int threads = 1;
-  StopFlag stop; ///< see SolveOptions
+  StopFlag stop; ///< raised: no plan is wanted any more
+  /// Raised: the best plan of those found is wanted, and if there is none the first.
+  StopFlag enough = {};
+  /// Hears a line about each candidate that is bounded, solved or left out.
+  std::function<void(const std::string &)> log = {};
   /// Layers that are copies of each other are planned alike: the bound then is of plans
   /// that do so.
   bool tieLayers = true;

@@ -27,7 +27,9 @@
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Search/RecomputeBound.h"
 
+#include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 
 namespace partita::search {
@@ -79,9 +81,9 @@ public:
 struct FitterLimits {
   /// Choices that are planned for each number of micro-batches: up to a second each for
   /// GPT-2, ten for GPT-3.
-  int proposals = 3;
+  int proposals = 6;
   /// Likewise, of those with two kinds of layers.
-  int between = 3;
+  int between = 6;
   /// Rooms that are asked for each number of micro-batches: a bound each.
   int rooms = 8;
   /// Numbers of micro-batches, the fastest without a limit first, of which choices are
@@ -106,7 +108,12 @@ public:
     bool choosesMicroBatches = false, choosesRecompute = false;
     int64_t limit = 0; ///< bytes of a device
     FitterLimits most = {};
+    StopFlag enough = {}; ///< raised: no more forms are tried
+    /// Seconds after which no more are tried.
+    double timeLimit = std::numeric_limits<double>::infinity();
     std::function<void(const std::string &)> progress = [](const std::string &) {};
+    /// Hears a line about each form that is planned.
+    std::function<void(const std::string &)> log = {};
   };
   struct Outcome {
     StepForm form;
@@ -151,15 +158,19 @@ private:
   /// The first one's in the first layers, the second one's in the rest.
   void tryBetween(int64_t count, const Tried &fits, const Tried &exceeds);
   bool isGoodEnough(double seconds) const;
+  bool isLate() const;
   /// A larger number takes no less time, as each op then runs oftener on less.
   bool isBehind(int64_t count) const;
   double fastest() const;
   /// Bytes beyond the limit, of a choice that is planned once.
   int64_t excess(int64_t count, const RecomputeChoice &choice);
   void keep(Outcome outcome);
+  /// Plans a form, and logs what it needs and takes.
+  Expected<FormedStep> plan(const StepForm &form, double expected);
 
   FormSource &source;
   const Wanted wanted;
+  const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   std::optional<double> known;
   std::map<int64_t, double> freeSecondsOf; ///< by number of micro-batches
   std::map<std::pair<int64_t, std::vector<std::string>>, int64_t> excessOf;

@@ -149,6 +149,15 @@ public:
   /// sizes are worth it (Cost/Winograd.h): of f32, by its window, and by its filter,
   /// which is a constant.
   bool mayBeWinograd(int32_t op) const;
+  /// How a value goes from the op that makes it to one that reads it, if nothing else
+  /// does. What is made in the call of a product goes through memory if the user is a
+  /// function or works on rows.
+  struct Joining {
+    bool isInternal = false;  ///< neither written nor read
+    bool joinsKernel = false; ///< the user runs in the producer's kernel
+    bool isOneKernel = false; ///< and neither is a view
+  };
+  Joining joining(int32_t from, int32_t to) const;
   /// Whether the op only renames dims.
   bool isView(int32_t op) const { return views[static_cast<size_t>(op)]; }
   /// Whether a user of the value finds it in memory only: it lasts from run to run, and
@@ -164,9 +173,8 @@ private:
   void findFusion(bool functionsApart);
   /// Marks what is between the two products of an attention that is one kernel.
   void findAttention();
-  /// Whether the value goes to its user inside a kernel. One that is made in the call of
-  /// a product does not if the user is a function or works on rows.
-  void joinUser(size_t value, bool isMadeInCall);
+  /// How the value goes to its user, if that is the only one.
+  void joinUser(size_t value);
   void findRepeatable();
   /// Whether reading or writing the value takes no traffic.
   bool isFree(int32_t value) const { return isInternal(value) || mayBeRepeated(value); }
@@ -194,6 +202,7 @@ private:
   std::vector<int32_t> firstTrip;  ///< per op itself, or the first op of the loop's body
   std::vector<int32_t> kernelEnd;  ///< per op the last op of its kernel
   std::vector<bool> views, joined; ///< per op
+  std::vector<bool> inCall;        ///< per op, where products compute no functions
   std::unordered_map<uint64_t, Conversion> conversions;
 };
 
