@@ -6,7 +6,8 @@ usage: run_ptx.py PARTITA PARTITA_OPT ZOO MODEL… [--meshes MESH…] [--archite
 Each model is compiled to level L3 for each mesh ("" is one rank), its kernels are written
 as PTX (--partita-emit-ptx) and assembled with ptxas, of the wheel nvidia-cuda-nvcc, which
 is fetched into the cache folder ($PARTITA_CACHE or ~/.cache/partita) if it is not there.
-A kernel is for blocks of 256 threads; that is looked for in the text as well.
+A kernel is for blocks of 256 threads; that is looked for in the text as well, and that the
+manifest has the same kernels with as many arguments.
 """
 import argparse
 import json
@@ -54,7 +55,8 @@ def lower(args, model, mesh, folder):
     ptx = folder / "kernels.ptx"
     done = subprocess.run(
         [args.partita_opt, folder / "ir/03-partitioned.mlir", "-o", os.devnull,
-         f"--partita-emit-ptx=out={ptx} architecture={args.architecture}"],
+         f"--partita-emit-ptx=out={ptx} manifest={folder}/manifest.json "
+         f"architecture={args.architecture}"],
         capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{model} on '{mesh}': {done.stderr[:2000]}")
@@ -68,6 +70,11 @@ def check(args, ptxas, model, mesh):
         text = ptx.read_text()
         entries = len(re.findall(r"^\s*\.visible \.entry kernel_", text, re.M))
         blocks = len(re.findall(r"^\s*\.maxntid 256", text, re.M))
+        parameters = {name: body.count(".param") for name, body in
+                      re.findall(r"\.visible \.entry (\w+)\((.*?)\)", text, re.S)}
+        manifest = json.loads((folder / "manifest.json").read_text())
+        if parameters != {k["name"]: len(k["arguments"]) for k in manifest["kernels"]}:
+            sys.exit(f"{model} on '{mesh}': the manifest has other kernels than the PTX")
         done = subprocess.run([ptxas, f"-arch={args.architecture}", ptx, "-o",
                                folder / "kernels.cubin"], capture_output=True, text=True)
         if done.returncode or entries != count or blocks != count:

@@ -6,6 +6,7 @@
 #include "partita/Base/Files/File.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
 #include "passes/Codegen/Emit/KernelEmitter.h"
+#include "passes/Codegen/Nvptx/Manifest.h"
 #include "passes/Codegen/Nvptx/NvptxCompiler.h"
 #include "passes/Codegen/Nvptx/Passes.h"
 
@@ -23,7 +24,7 @@ namespace {
 /// calls need nothing.
 class NvptxModel : public TargetModel {
 public:
-  NvptxModel() : TargetModel(kernels::plain) {}
+  NvptxModel() : TargetModel(nvptxKernels) {}
 
   std::unique_ptr<Calls> calls() const override {
     struct None : Calls {
@@ -41,6 +42,25 @@ public:
                      "cannot be written, only their PTX (partita-emit-ptx)");
   }
 };
+
+/// Adds a program's kernels that are not there yet, and the nodes that each comes from.
+void collect(const Program &program, std::vector<KernelSpec> &kernels,
+             std::vector<std::vector<std::string>> &sources) {
+  std::vector<size_t> numbers;
+  for (const KernelSpec &kernel : program.kernels) {
+    auto known = llvm::find(kernels, kernel);
+    numbers.push_back(static_cast<size_t>(known - kernels.begin()));
+    if (known == kernels.end())
+      kernels.push_back(kernel);
+  }
+  sources.resize(kernels.size());
+  for (const Task &task : program.tasks)
+    if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
+      auto &names = sources[numbers[static_cast<size_t>(kernel->kernel)]];
+      if (!llvm::is_contained(names, task.source))
+        names.push_back(task.source);
+    }
+}
 
 struct EmitPtxPass : partita::impl::EmitPtxPassBase<EmitPtxPass> {
   using EmitPtxPassBase::EmitPtxPassBase;
@@ -64,17 +84,18 @@ struct EmitPtxPass : partita::impl::EmitPtxPassBase<EmitPtxPass> {
                             programs)))
       return signalPassFailure();
     std::vector<KernelSpec> kernels;
+    std::vector<std::vector<std::string>> sources;
     for (Program &program : programs)
-      for (KernelSpec &kernel : program.kernels)
-        if (!llvm::is_contained(kernels, kernel))
-          kernels.push_back(std::move(kernel));
+      collect(program, kernels, sources);
     auto ptx = compileToPtx(kernels, architecture);
     if (!ptx) {
       module.emitError(ptx.error().message);
       return signalPassFailure();
     }
-    if (!out.empty())
-      if (auto ok = writeFile(out, *ptx); !ok) {
+    const std::pair<std::string, std::string> files[] = {
+        {out, *ptx}, {manifest, manifestOf(kernels, sources, architecture)}};
+    for (const auto &[path, text] : files)
+      if (auto ok = path.empty() ? Expected<void>() : writeFile(path, text); !ok) {
         module.emitError(ok.error().message);
         return signalPassFailure();
       }
