@@ -45,7 +45,6 @@ protected:
                  llvm::function_ref<void(mlir::ValueRange)> body) override;
   mlir::Value claimStatus(mlir::Value status) override;
 
-private:
   mlir::Value intrinsic(llvm::StringRef name, mlir::Type result, mlir::ValueRange args);
   mlir::Value number(llvm::StringRef special);
   mlir::Value binary(bool isMultiply, mlir::Value a, mlir::Value b);
@@ -53,6 +52,8 @@ private:
   /// The value of another thread of the warp, as `shfl.sync` says.
   mlir::Value shuffle(llvm::StringRef how, mlir::Value value, mlir::Value lane,
                       int64_t clamp);
+
+private:
   mlir::Value shared(mlir::Value slot);
   void keep(mlir::Value slot, mlir::Value value);
   mlir::Value kept(mlir::Value slot, mlir::Type type);

@@ -2,7 +2,7 @@
 #include "passes/Codegen/Nvptx/Manifest.h"
 
 #include "partita/Base/Files/JsonWriter.h"
-#include "passes/Codegen/Nvptx/GpuEmitter.h"
+#include "passes/Codegen/Nvptx/TileEmitter.h"
 
 using namespace partita;
 using namespace partita::codegen;
@@ -55,16 +55,21 @@ static void writeOperand(JsonWriter &json, const KernelSpec &kernel,
   json.endObject();
 }
 
+/// A product's points are its sums: two flops each.
+static double flopsOf(const KernelSpec &kernel) {
+  return kernel.nodes.empty() ? 2 * kernel.points() : kernel.flops();
+}
+
 static void writeKernel(JsonWriter &json, const KernelSpec &kernel,
-                        const std::string &symbol,
+                        const std::optional<TileKernel> &tiles, const std::string &symbol,
                         const std::vector<std::string> &sources) {
   json.beginObject();
   json.member("name", std::string_view(symbol));
   json.member("sources", std::span<const std::string>(sources));
-  json.member("grid", gridOf(kernel));
-  json.member("block", GpuEmitter::threadsPerBlock);
-  json.member("shared", int64_t(0));
-  json.member("flops", kernel.flops());
+  json.member("grid", tiles ? tiles->program.grid(kernel) : gridOf(kernel));
+  json.member("block", tiles ? tiles->program.threads() : GpuEmitter::threadsPerBlock);
+  json.member("shared", tiles ? SharedTiles(*tiles).bytes() : int64_t(0));
+  json.member("flops", flopsOf(kernel));
   json.member("bytes", kernel.bytes());
   json.key("arguments");
   json.beginArray();
@@ -93,7 +98,7 @@ static void writeKernel(JsonWriter &json, const KernelSpec &kernel,
   json.endObject();
 }
 
-std::string codegen::manifestOf(const std::vector<KernelSpec> &kernels,
+std::string codegen::manifestOf(const GpuKernels &kernels,
                                 const std::vector<std::vector<std::string>> &sources,
                                 const std::string &architecture) {
   JsonWriter json(JsonWriter::Style::Lines);
@@ -101,8 +106,11 @@ std::string codegen::manifestOf(const std::vector<KernelSpec> &kernels,
   json.member("architecture", std::string_view(architecture));
   json.key("kernels");
   json.beginArray();
-  for (auto [i, kernel] : llvm::enumerate(kernels))
-    writeKernel(json, kernel, kernelSymbol(i), sources[i]);
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    auto tiles = kernels.tiles(i);
+    writeKernel(json, tiles ? tiles->kernel : kernels.kernels[i], tiles,
+                tiles ? tiles->name : kernelSymbol(i), sources[i]);
+  }
   json.endArray();
   json.endObject();
   return json.take() + "\n";

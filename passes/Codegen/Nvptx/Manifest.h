@@ -17,13 +17,15 @@
 // is the room behind it that the kernel may touch; element (i0, i1, …) of `shape`, the
 // kernel's domain, is at offset + Σ i·stride. A read at computed places has `shape` of
 // the tensor and no strides. "output": number of the out that lies in the same place.
-// Scratch is for the whole grid, scalars are i64, status is a partita_status.
+// `shared` is the
+// dynamic shared memory of a block in bytes. Scratch is for the whole grid, scalars are
+// i64, status is a partita_status.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_CODEGEN_NVPTX_MANIFEST_H
 #define PARTITA_PASSES_CODEGEN_NVPTX_MANIFEST_H
 
-#include "passes/Codegen/Common/Program.h"
+#include "passes/Codegen/Nvptx/NvptxCompiler.h"
 
 namespace partita::codegen {
 
@@ -35,7 +37,7 @@ int64_t roomOf(const KernelSpec &kernel, const KernelOperand &operand);
 int64_t gridOf(const KernelSpec &kernel);
 
 /// The manifest of the kernels of one text of PTX; `sources` names the nodes of each.
-std::string manifestOf(const std::vector<KernelSpec> &kernels,
+std::string manifestOf(const GpuKernels &kernels,
                        const std::vector<std::vector<std::string>> &sources,
                        const std::string &architecture);
 

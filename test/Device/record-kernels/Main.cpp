@@ -2,6 +2,7 @@
 //
 // usage: record-kernels compile MODEL -o BUNDLE --inputs-dir DIR --record FOLDER
 //                       [as partita compile]…
+//        record-kernels products PRODUCT… --record FOLDER [--timed] [--seed 1]
 //
 // Compiles a model as one program whose kernels are those that partita-emit-ptx writes,
 // each as PTX and as loops for this CPU, and runs requests on the CPU. Of each kernel the
@@ -14,7 +15,11 @@
 //                                 of each out after
 //   data.bin
 //
+// Products (Products.h) are written likewise, as tile programs, with drawn operands and
+// the results of the target plain's loops; with --timed without either.
+//
 //===----------------------------------------------------------------------===//
+#include "Products.h"
 #include "common/CommandLine.h"
 #include "common/CommandOptions.h"
 #include "partita/Base/Files/File.h"
@@ -54,7 +59,22 @@ struct Room {
 struct Options {
   std::string inputs, record, architecture = "sm_90";
   int requests = 2;
+  std::vector<std::string> products;
+  bool timed = false;
+  uint64_t seed = 1;
 };
+
+Expected<void> writeCode(const codegen::GpuKernels &kernels,
+                         const std::vector<std::vector<std::string>> &sources,
+                         const Options &options) {
+  auto ptx = codegen::compileToPtx(kernels, options.architecture);
+  if (!ptx)
+    return tl::unexpected(ptx.error());
+  if (auto ok = writeFile(options.record + "/kernels.ptx", *ptx); !ok)
+    return ok;
+  return writeFile(options.record + "/manifest.json",
+                   codegen::manifestOf(kernels, sources, options.architecture));
+}
 
 /// Kernels as loops for this CPU. What is the same for a GPU is written on the way, while
 /// the kernels' ops are there.
@@ -78,14 +98,7 @@ public:
     std::vector<std::vector<std::string>> sources;
     for (const auto &set : names)
       sources.emplace_back(set.begin(), set.end());
-    auto ptx = codegen::compileToPtx(kernels, options.architecture);
-    if (!ptx)
-      return tl::unexpected(ptx.error());
-    if (auto ok = writeFile(options.record + "/kernels.ptx", *ptx); !ok)
-      return ok;
-    if (auto ok = writeFile(options.record + "/manifest.json",
-                            codegen::manifestOf(kernels, sources, options.architecture));
-        !ok)
+    if (auto ok = writeCode({kernels, {}}, sources, options); !ok)
       return ok;
     for (const KernelSpec &kernel : kernels)
       rooms.push_back(roomFor(kernel));
@@ -106,12 +119,6 @@ private:
 
   const Options &options;
   std::vector<Room> &rooms;
-};
-
-/// The last launch of a kernel.
-struct Launch {
-  std::vector<std::string> before, after;
-  std::vector<int64_t> scalars;
 };
 
 /// The processor, which notes what kernels read and make.
@@ -211,11 +218,12 @@ static Expected<std::map<std::string, HostTensor>> readInputs(const std::string 
   return inputs;
 }
 
-static Expected<void> write(const Recorder &recorder, const std::string &folder) {
+static Expected<void> writeCases(const std::map<size_t, Launch> &launches,
+                                 const std::string &folder) {
   std::string data;
   JsonWriter json(JsonWriter::Style::Compact);
   json.beginArray();
-  for (const auto &[index, launch] : recorder.launches) {
+  for (const auto &[index, launch] : launches) {
     json.beginObject();
     json.member("kernel", static_cast<int64_t>(index));
     json.member("begin", static_cast<int64_t>(data.size()));
@@ -253,10 +261,33 @@ static Expected<void> runTool(const Request &request, const Options &options) {
                                   options.requests, nullptr);
   if (!done)
     return tl::unexpected(done.error());
-  if (auto ok = write(recorder, options.record); !ok)
+  if (auto ok = writeCases(recorder.launches, options.record); !ok)
     return ok;
   printf("%zu of %zu kernels ran\n", recorder.launches.size(), rooms.size());
   return {};
+}
+
+static Expected<void> writeProducts(const Options &options) {
+  codegen::GpuKernels kernels;
+  std::vector<std::vector<std::string>> sources;
+  std::map<size_t, Launch> launches;
+  for (const std::string &text : options.products) {
+    auto read = readProduct(text);
+    if (!read)
+      return tl::unexpected(read.error());
+    const auto &[product, tiles] = *read;
+    const size_t number = kernels.products.size();
+    kernels.products.push_back(
+        codegen::tileProduct(product, tiles, "product_" + std::to_string(number)));
+    sources.push_back({text});
+    if (!options.timed)
+      launches[number] =
+          runProduct(product, kernels.products.back(), options.seed + number);
+  }
+  if (auto ok = writeCode(kernels, sources, options); !ok)
+    return ok;
+  printf("%zu products\n", kernels.size());
+  return options.timed ? Expected<void>() : writeCases(launches, options.record);
 }
 
 int main(int argc, char **argv) {
@@ -271,11 +302,19 @@ int main(int argc, char **argv) {
   compile->add_option("--record", mine.record)->required();
   compile->add_option("--requests", mine.requests);
   compile->add_option("--architecture", mine.architecture);
+  CLI::App *products = app.add_subcommand("products");
+  products->add_option("products", mine.products)->required();
+  products->add_option("--record", mine.record)->required();
+  products->add_option("--architecture", mine.architecture);
+  products->add_option("--seed", mine.seed);
+  products->add_flag("--timed", mine.timed);
   CommandOptions options(*compile);
   addCompile(options, request);
   if (auto done = parse(app, argc, argv))
     return *done;
-  auto ok = options.error ? tl::unexpected(*options.error) : runTool(request, mine);
+  auto ok = options.error        ? tl::unexpected(*options.error)
+            : products->parsed() ? writeProducts(mine)
+                                 : runTool(request, mine);
   if (!ok) {
     fprintf(stderr, "error: %s\n", ok.error().message.c_str());
     return 1;
