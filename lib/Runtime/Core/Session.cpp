@@ -142,6 +142,7 @@ bool Session::State::loadRank(size_t index) {
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
   o.stop = options.stop;
+  o.device = options.device;
   o.memory = std::make_shared<RankMemory>();
   for (const LoadedEntry &it : entries)
     o.memory->reserve(it.stages[stageOfRank(it, index)]->table());

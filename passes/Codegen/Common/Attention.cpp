@@ -367,6 +367,11 @@ void Finder::takeMask(Value value) {
 }
 
 bool Finder::measure() {
+  Shape domain = a.domain();
+  if (std::max(domain[0], domain[1]) > target.widestHead) {
+    why = "its heads have more than " + std::to_string(target.widestHead) + " elements";
+    return false;
+  }
   Shape shape = shapeOf(a.begin);
   if (shape[shape.size() - 2] >= target.fewestQueries &&
       shape.back() >= target.fewestKeys)

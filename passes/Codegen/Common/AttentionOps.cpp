@@ -22,7 +22,10 @@ using namespace partita::codegen;
 static bool hasKernel(Operation *op, const kernels::Target &target) {
   Shape q = shapeOf(op->getOperand(0)), v = shapeOf(op->getOperand(2));
   auto isLoop = [](int64_t size) { return size > 1; };
-  return target.streamsAttention && !getElementTypeOrSelf(op->getOperand(0)).isF64() &&
+  if (!isa<graph::AttentionOp>(op) && !target.streamsGradients)
+    return false;
+  return target.streamsAttention && std::max(q.back(), v.back()) <= target.widestHead &&
+         !getElementTypeOrSelf(op->getOperand(0)).isF64() &&
          llvm::all_of(ArrayRef(q).take_back(2), isLoop) &&
          llvm::all_of(ArrayRef(v).take_back(2), isLoop) && elementCount(q) != 0;
 }

@@ -292,6 +292,12 @@ Value GpuEmitter::claimStatus(Value word) {
 // The function
 //===----------------------------------------------------------------------===//
 
+bool GpuEmitter::hasRows(const KernelSpec &kernel) {
+  return kernel.rowDims != 0 || llvm::any_of(kernel.nodes, [](const KernelNode &n) {
+           return n.kind == KernelNode::Row;
+         });
+}
+
 void GpuEmitter::emit() {
   func::FuncOp function = beginFunction(symbol, {});
   OpBuilder::InsertionGuard guard(builder);
@@ -305,34 +311,33 @@ void GpuEmitter::emit() {
   }
   scopes.emplace_back();
   emitAllChecks();
-  bool hasRows = spec.rowDims != 0 || llvm::any_of(spec.nodes, [](const KernelNode &n) {
-                   return n.kind == KernelNode::Row;
-                 });
   int64_t outer = 1, all = 1;
   for (auto [d, size] : llvm::enumerate(spec.domain)) {
     all *= size;
     outer *= d < numOuter() ? size : 1;
   }
   Value width = integer(threadsPerBlock);
-  Value first = hasRows ? block : binary(false, binary(true, block, width), thread);
-  Value step = hasRows ? blocks : binary(true, blocks, width);
-  strided(first, integer(hasRows ? outer : all), step, nullptr, [&](Value linear, Value) {
-    // The outer dims only, of a kernel with rows.
-    size_t dims = hasRows ? numOuter() : spec.domain.size();
-    scopes.emplace_back();
-    for (size_t d = dims; d-- > 0;) {
-      Value size = integer(spec.domain[d]);
-      point[d] = arith::RemUIOp::create(builder, location, linear, size);
-      linear = arith::DivUIOp::create(builder, location, linear, size);
-    }
-    if (hasRows)
-      rowBody();
-    else
-      storeOutputs(false);
-    scopes.pop_back();
-    if (hasRows)
-      meet();
-    return Value();
-  });
+  const bool sharesRow = hasRows(spec);
+  Value first = sharesRow ? block : binary(false, binary(true, block, width), thread);
+  Value step = sharesRow ? blocks : binary(true, blocks, width);
+  strided(first, integer(sharesRow ? outer : all), step, nullptr,
+          [&](Value linear, Value) {
+            // The outer dims only, of a kernel with rows.
+            size_t dims = sharesRow ? numOuter() : spec.domain.size();
+            scopes.emplace_back();
+            for (size_t d = dims; d-- > 0;) {
+              Value size = integer(spec.domain[d]);
+              point[d] = arith::RemUIOp::create(builder, location, linear, size);
+              linear = arith::DivUIOp::create(builder, location, linear, size);
+            }
+            if (sharesRow)
+              rowBody();
+            else
+              storeOutputs(false);
+            scopes.pop_back();
+            if (sharesRow)
+              meet();
+            return Value();
+          });
   func::ReturnOp::create(builder, location);
 }

@@ -25,6 +25,9 @@ public:
   /// The symbol of the 8-byte slots that warps of a block meet in.
   static constexpr const char *sharedSymbol = "partita_shared";
 
+  /// Whether a block shares a row; else every thread has points of its own.
+  static bool hasRows(const KernelSpec &kernel);
+
   using KernelEmitter::KernelEmitter;
   void emit() override;
 
@@ -42,7 +45,6 @@ protected:
                  llvm::function_ref<void(mlir::ValueRange)> body) override;
   mlir::Value claimStatus(mlir::Value status) override;
 
-private:
   mlir::Value intrinsic(llvm::StringRef name, mlir::Type result, mlir::ValueRange args);
   mlir::Value number(llvm::StringRef special);
   mlir::Value binary(bool isMultiply, mlir::Value a, mlir::Value b);
@@ -50,6 +52,8 @@ private:
   /// The value of another thread of the warp, as `shfl.sync` says.
   mlir::Value shuffle(llvm::StringRef how, mlir::Value value, mlir::Value lane,
                       int64_t clamp);
+
+private:
   mlir::Value shared(mlir::Value slot);
   void keep(mlir::Value slot, mlir::Value value);
   mlir::Value kept(mlir::Value slot, mlir::Type type);

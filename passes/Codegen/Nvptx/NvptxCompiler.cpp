@@ -3,10 +3,11 @@
 
 #include "passes/Codegen/Emit/LowerKernels.h"
 #include "passes/Codegen/Emit/Optimize.h"
-#include "passes/Codegen/Nvptx/GpuEmitter.h"
+#include "passes/Codegen/Nvptx/TileEmitter.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Target/LLVMIR/Export.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -17,20 +18,47 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-static OwningOpRef<ModuleOp> emitForGpu(MLIRContext &context,
-                                        const std::vector<KernelSpec> &kernels) {
+std::optional<TileKernel> GpuKernels::tiles(size_t number) const {
+  if (number >= kernels.size())
+    return products[number - kernels.size()];
+  if (!isTileAttention(kernels[number]))
+    return std::nullopt;
+  return tileAttention(kernels[number], kernelSymbol(number));
+}
+
+static void addShared(OpBuilder &builder, StringRef name, Type type,
+                      LLVM::Linkage linkage) {
+  LLVM::GlobalOp::create(builder, UnknownLoc::get(builder.getContext()), type,
+                         /*isConstant=*/false, linkage, name, Attribute(),
+                         /*alignment=*/16, /*addrSpace=*/3);
+}
+
+/// Threads of a block, and blocks that a multiprocessor is to hold.
+struct BlockBounds {
+  int64_t threads = GpuEmitter::threadsPerBlock, resident = 0;
+};
+
+static OwningOpRef<ModuleOp> emitForGpu(MLIRContext &context, const GpuKernels &kernels,
+                                        llvm::StringMap<BlockBounds> &bounds) {
   Location location = UnknownLoc::get(&context);
   OwningOpRef<ModuleOp> module = ModuleOp::create(location);
   OpBuilder builder(&context);
   builder.setInsertionPointToEnd(module->getBody());
-  auto slots = LLVM::LLVMArrayType::get(
-      builder.getI64Type(), GpuEmitter::threadsPerBlock / GpuEmitter::threadsPerWarp);
-  LLVM::GlobalOp::create(builder, location, slots, /*isConstant=*/false,
-                         LLVM::Linkage::Internal, GpuEmitter::sharedSymbol, Attribute(),
-                         /*alignment=*/8, /*addrSpace=*/3);
-  for (auto [i, kernel] : llvm::enumerate(kernels)) {
+  addShared(
+      builder, GpuEmitter::sharedSymbol,
+      LLVM::LLVMArrayType::get(builder.getI64Type(),
+                               GpuEmitter::threadsPerBlock / GpuEmitter::threadsPerWarp),
+      LLVM::Linkage::Internal);
+  addShared(builder, TileEmitter::tilesSymbol,
+            LLVM::LLVMArrayType::get(builder.getI8Type(), 0), LLVM::Linkage::External);
+  for (size_t i = 0; i < kernels.size(); ++i) {
     builder.setInsertionPointToEnd(module->getBody());
-    GpuEmitter(builder, location, kernel, kernelSymbol(i)).emit();
+    if (auto tiles = kernels.tiles(i)) {
+      bounds[tiles->name] = {tiles->program.threads(), tiles->program.residentBlocks};
+      TileEmitter(builder, location, *tiles).emit();
+      continue;
+    }
+    GpuEmitter(builder, location, kernels.kernels[i], kernelSymbol(i)).emit();
   }
   return module;
 }
@@ -52,7 +80,8 @@ machineFor(const std::string &architecture) {
 }
 
 /// Entry points for blocks of the size that the emitter counts on.
-static Expected<void> makeEntries(llvm::Module &module) {
+static Expected<void> makeEntries(llvm::Module &module,
+                                  const llvm::StringMap<BlockBounds> &bounds) {
   for (llvm::Function &function : module) {
     if (function.isIntrinsic())
       continue;
@@ -60,20 +89,28 @@ static Expected<void> makeEntries(llvm::Module &module) {
       return makeError("a kernel calls '" + function.getName().str() +
                        "', which no GPU has");
     function.setCallingConv(llvm::CallingConv::PTX_Kernel);
-    function.addFnAttr("nvvm.maxntid", std::to_string(GpuEmitter::threadsPerBlock));
+    const BlockBounds bound = bounds.lookup(function.getName());
+    function.addFnAttr("nvvm.maxntid", std::to_string(bound.threads));
+    if (bound.resident != 0)
+      function.addFnAttr("nvvm.minctasm", std::to_string(bound.resident));
     function.addFnAttr(llvm::Attribute::NoUnwind);
   }
   return {};
 }
 
-Expected<std::string> codegen::compileToPtx(const std::vector<KernelSpec> &kernels,
+Expected<std::string> codegen::compileToPtx(const GpuKernels &kernels,
                                             const std::string &architecture) {
   // A context of its own: this may run inside a pass, where dialects cannot be loaded.
+  for (const KernelSpec &kernel : kernels.kernels)
+    if (kernel.attention && !isTileAttention(kernel))
+      return makeError("an attention of " + std::string(name(kernel.operands[0].type)) +
+                       " is no tile program");
   DialectRegistry registry;
   registerKernelDialects(registry);
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.loadAllAvailableDialects();
-  OwningOpRef<ModuleOp> emitted = emitForGpu(context, kernels);
+  llvm::StringMap<BlockBounds> bounds;
+  OwningOpRef<ModuleOp> emitted = emitForGpu(context, kernels, bounds);
   if (failed(lowerKernels(*emitted)))
     return makeError("the kernels cannot be lowered");
   llvm::LLVMContext llvmContext;
@@ -86,7 +123,7 @@ Expected<std::string> codegen::compileToPtx(const std::vector<KernelSpec> &kerne
     return tl::unexpected(machine.error());
   module->setTargetTriple((*machine)->getTargetTriple());
   module->setDataLayout((*machine)->createDataLayout());
-  if (auto ok = makeEntries(*module); !ok)
+  if (auto ok = makeEntries(*module, bounds); !ok)
     return tl::unexpected(ok.error());
   optimize(*module, **machine, llvm::OptimizationLevel::O2);
   llvm::SmallVector<char, 0> text;
