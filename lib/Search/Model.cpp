@@ -295,7 +295,7 @@ private:
     return bytes = parts.pool.add(std::move(table));
   }
 
-  /// Of a bound the bytes of a shared value in any step: of a state its home,
+  /// Adds, of a bound, the bytes of a shared value in any step: of a state its home,
   /// of another one whichever of its forms is the smallest, as one of them is there.
   void addLeast(uint32_t variable, const FlowValue &value, int64_t last,
                 const SharedTable &table) {
@@ -310,7 +310,7 @@ private:
     parts.use(variable, Timing::convertsAt(value.producer), last,
               parts.pool.add(leastBytes(timing, table, value.elementBytes)));
   }
-  /// Of a bound what a user of a state, by the last edge, finds beside its home
+  /// Adds, of a bound, what a user of a state, by the last edge, finds beside its home
   /// while it runs. Users may share it, but do not run at the same time; a loop that
   /// reads it has it to its end.
   void addFound(const FlowValue &value, const std::pair<int32_t, End> &user,
@@ -335,11 +335,11 @@ private:
     return graph.ops[static_cast<size_t>(value.producer)]
         .results[static_cast<size_t>(value.result)];
   }
-  /// Of a bound, what the forward pass makes counts nothing but where it is kept.
+  /// Says, of a bound, that what the forward pass makes counts where it is kept only.
   bool hasNoBytesAgain(const FlowValue &value) const {
     return isBound() && repeats->isForward(value.producer);
   }
-  /// Whether no step, whatever it computes again, takes less than an answer says.
+  /// Says whether no step, whatever it computes again, takes less than an answer says.
   bool isBound() const { return options.anyRecompute && options.rows == Rows::Least; }
 
   /// What lies from run to run; it is converted where it is used.

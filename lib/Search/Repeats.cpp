@@ -123,8 +123,8 @@ static std::vector<int32_t> birthsAcrossNecks(const FlowGraph &graph, int32_t tu
   return births;
 }
 
-/// Whether a gradient alone reads what the op makes. It may share a kernel with the op,
-/// which would run later rather than again.
+/// Says whether a gradient alone reads what the op makes. It may share a kernel with the
+/// op, which would run later rather than again.
 static bool isForOneGradient(const FlowGraph &graph, const FlowOp &op, int32_t turn) {
   const std::vector<FlowUse> &uses = graph.values[at(op.results[0])].uses;
   return uses.size() == 1 && isReadByBackward(graph, uses[0], turn);
@@ -137,7 +137,7 @@ Repeats::Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &mod
       births(options.repeatsNecks ? birthsAcrossNecks(graph, turn)
                                   : birthsOf(graph, turn)) {
   findRepeatable();
-  // Of a chain of ops each is a neck.
+  // Each op of a chain is a neck.
   if (!isBound() && std::ranges::count(isRepeatable, true) == 0) {
     births = birthsAcrossNecks(graph, turn);
     findRepeatable();
@@ -248,7 +248,7 @@ bool Repeats::joins(int32_t op, bool ofBackward) const {
   const int32_t reader = hasGradient(op) ? onlyReader(op, ofBackward) : -1;
   if (reader < 0 || !timing.joining(op, reader).isOneKernel)
     return false;
-  // What runs again reads a copy, too.
+  // A reader that runs again reads a copy, too.
   const std::vector<FlowUse> &uses = graph.values[at(graph.ops[at(op)].results[0])].uses;
   return !ofBackward || std::ranges::none_of(
                             uses, [&](const FlowUse &use) { return mayRepeat(use.op); });
@@ -407,7 +407,7 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
   const unsigned bit = isWay ? 1U << (way - its.begin()) : 0;
   if (isShared && !isWay)
     return;
-  // What stays in a kernel if nothing keeps it is written and read.
+  // A value that is kept leaves the kernel that it stays in else.
   std::vector<int64_t> written(to, 0);
   if (isWay && !isBound() && timing.isInternal(value.number))
     for (size_t choice = 0; choice < to; ++choice)

@@ -88,12 +88,12 @@ private:
   Choice choiceOf(int32_t op, size_t number) const;
   size_t choicesOf(int32_t op) const;
   bool hasGradient(int32_t op) const;
-  /// What it takes to write a value in a form, to read it, and to start the kernel that
+  /// Time to write a value in a form, to read it, and to start the kernel that
   /// does: what is saved where it stays in a kernel.
   Picos between(int32_t value, int32_t form) const;
-  /// What a step takes longer if the op runs again.
+  /// Time that a step takes longer if the op runs again.
   Picos timeAgain(int32_t op, size_t strategy) const;
-  /// Whether an op shares a kernel with the only gradient that reads it, if it runs
+  /// Says whether an op shares a kernel with the only gradient that reads it, if it runs
   /// again, or with its only reader of the forward pass, once no gradient reads it there.
   bool joins(int32_t op, bool ofBackward) const;
   /// The only op of these readers of a result; −1: there is none, or another one.
@@ -110,10 +110,10 @@ private:
   /// The op that makes a value that no gradient reads, and a reader.
   void joinOps(const Value &value, const Reader &reader);
   void useBytes(const Value &value);
-  /// With least rows, and with others, of a value that gradients read.
+  /// Adds least rows, and others, of a value that gradients read.
   void useLeastBytes(const Value &value);
   void useMostBytes(const Value &value);
-  /// With other rows, of a value that no gradient reads: in the forward pass, and while
+  /// Adds other rows of a value that no gradient reads: in the forward pass, and while
   /// what reads it is computed again.
   void useBytesOnTheWay(const Value &value);
   /// The moment after the last reader of the forward pass.

@@ -266,7 +266,7 @@ static std::string timeText(Picos time) {
   return durationText(static_cast<double>(time) * 1e-12);
 }
 
-/// What became of a candidate.
+/// Says what became of a candidate.
 static std::string outcomeText(const Result &result) {
   if (!result)
     return result.error().message + ", at least " + timeText(result.error().lowerBound);

@@ -147,7 +147,7 @@ int64_t StepFitter::excess(int64_t count, const RecomputeChoice &choice) {
   }
   keep({{count, choice}, *step, step->seconds.value_or(expected)});
   bytes = step->bytes - wanted.limit;
-  // With a little too little recompute a search makes the step fit by slower layouts.
+  // A search with a little too little recompute makes the step fit by slower layouts.
   const double least = step->leastSeconds.value_or(expected);
   const bool isSlow = step->seconds && *step->seconds > (1 + goodEnough) * least;
   return bytes = bytes <= 0 && isSlow ? little : bytes;

@@ -70,7 +70,7 @@ private:
     const FlowGraph &graph() const { return flow->graph; }
   };
   Expected<Program> programOn(const Mesh &mesh);
-  /// What hints ask of a program.
+  /// Pins that hints ask of a program.
   Expected<search::Pins> pinsOf(FlowGraph &graph);
   /// In one of `parts` equal parts of what the search may take.
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes,
@@ -102,7 +102,7 @@ private:
   /// Whether a mesh's plans under the limit are slower than the best one could be, given
   /// that, so that computing something again may pay.
   bool isLimitFelt(const MeshResult &result, std::optional<size_t> best) const;
-  /// What the program may compute again in so many bytes, with such strategies, or any.
+  /// Proposes what is computed again in so many bytes, with such strategies, or any.
   Expected<std::optional<RecomputeChoice>>
   proposeOn(const Mesh &mesh, int64_t memory, const std::vector<Strategy> *strategies,
             bool repeatsNecks);

@@ -30,7 +30,7 @@ search::StepFitter::Wanted wantedOf(const Job &job, int64_t limit);
 /// error says what is needed, what there is, and what takes most.
 Expected<void> chooseStep(Job &job, std::vector<std::string> &notes);
 
-/// What a plan says of a choice, and the form of the step by it.
+/// Says in a plan's words what is computed again; absent: nothing is.
 std::optional<PlanRecompute> planRecompute(const search::RecomputeChoice &choice);
 
 } // namespace partita

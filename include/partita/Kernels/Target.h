@@ -94,7 +94,7 @@ struct Target {
   /// this small, they stay in a cache, and larger products are faster.
   bool streamsAttention = false;
   int64_t fewestQueries = 16, fewestKeys = 16;
-  /// Whether the gradients of attention are kernels, too, where attention is one.
+  /// Says whether the gradients of attention are kernels, too, where attention is one.
   bool streamsGradients = true;
   /// The largest head, of queries or values, of such a kernel.
   int64_t widestHead = INT64_MAX;

@@ -52,7 +52,7 @@ struct SessionOptions {
   StopFlag stop = {};
   /// Whether the CPU has a feature, by LLVM's name; null: what this one says. For tests.
   std::function<bool(std::string_view)> hasCpuFeature = nullptr;
-  /// What the tasks of this process's ranks run on; outlives the session.
+  /// Device that the tasks of this process's ranks run on; outlives the session.
   Device *device = &cpuDevice();
   /// One per rank of the bundle, in memory that a watching process shares; null: own.
   RankProgress *progress = nullptr;

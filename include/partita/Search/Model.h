@@ -111,12 +111,12 @@ struct ModelOptions {
   int64_t smallSource = 4096;
   /// Sources of fewer bytes are not converted before they are used.
   int64_t leastGathered = 65536;
-  /// What a training step computes again is chosen, too (RecomputeBound.h). With least
+  /// Recompute of a training step is chosen, too (RecomputeBound.h). With least
   /// rows no step takes less time and memory than an answer says, and the timing is one
   /// with `anyRecompute`; with others prices and bytes are about those of the steps that
   /// answers stand for. Answers are no plans.
   bool anyRecompute = false;
-  /// Whether ops through which all goes (a residual stream) may run again, too; bytes
+  /// Lets ops through which all goes (a residual stream) run again, too; bytes
   /// then are estimates, since each could be needed by any later one. Least rows do not
   /// ask.
   bool repeatsNecks = false;

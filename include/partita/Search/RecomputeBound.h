@@ -26,7 +26,7 @@
 
 namespace partita::search {
 
-/// What the backward pass of a step computes again, whatever else reads it.
+/// Nodes that the backward pass of a step computes again, whatever else reads it.
 struct RecomputeChoice {
   struct Node {
     std::string name;
@@ -39,7 +39,7 @@ struct RecomputeChoice {
   bool operator==(const RecomputeChoice &) const = default;
 };
 
-/// What no step with any recompute takes less than, if it fits `options.memoryLimit`;
+/// Time that no step with any recompute is below, if it fits `options.memoryLimit`;
 /// absent: none fits. The step is one without recompute, with as many micro-batches as
 /// the others; the graph is finalized. As `options` has it layers are planned alike, in
 /// what they repeat, too: then the bound is of steps that do so.
@@ -47,9 +47,10 @@ Expected<std::optional<Picos>> boundOfAnyRecompute(const FlowGraph &graph,
                                                    const Placement &placement,
                                                    const SearchOptions &options);
 
-/// What the fastest step that is expected to fit computes again, found with the same
-/// variables, but prices and bytes of whole steps; empty if there was no time to find
-/// one. Absent: none fits. With `options.model.given` of steps with those strategies.
+/// Nodes that the fastest step that is expected to fit computes again, found with the
+/// same variables, but prices and bytes of whole steps; empty if there was no time to
+/// find one. Absent: none fits. With `options.model.given` of steps with those
+/// strategies.
 Expected<std::optional<RecomputeChoice>> proposeRecompute(const FlowGraph &graph,
                                                           const Placement &placement,
                                                           const SearchOptions &options);

@@ -39,12 +39,12 @@ struct StepForm {
   RecomputeChoice recompute = {};
 };
 
-/// What a step of a form, planned under the limit, needs and takes.
+/// Needs and time of a step of a form, planned under the limit.
 struct FormedStep {
   int64_t bytes = 0;
   std::optional<double> seconds = std::nullopt; ///< of one run, where a search says it
   PlanPeak peak = {};
-  /// What the step takes at least with any memory, where a search says it.
+  /// Least time of the step with any memory, where a search says it.
   std::optional<double> leastSeconds = std::nullopt;
 };
 
@@ -52,9 +52,9 @@ struct FormedStep {
 struct FreeStep {
   int64_t bytes = 0;  ///< predicted
   double seconds = 0; ///< predicted, of one run
-  /// What no plan is faster than, where that is known.
+  /// Time that no plan is below, where that is known.
   std::optional<double> lowerBoundSeconds = std::nullopt;
-  /// Of the batch, where the number of micro-batches is chosen.
+  /// Rows of the batch, where the number of micro-batches is chosen.
   std::optional<int64_t> rows = std::nullopt;
 };
 
@@ -72,7 +72,8 @@ public:
   /// An error if no plan of the form fits.
   virtual Expected<FormedStep> formed(const StepForm &form) = 0;
   virtual Expected<FreeStep> unlimited(int64_t microBatches) = 0;
-  /// As proposeRecompute, in so many bytes, once `unlimited` was asked for that number.
+  /// Asks proposeRecompute with so many bytes, once `unlimited` was asked for that
+  /// number.
   virtual Expected<std::optional<RecomputeChoice>>
   propose(int64_t microBatches, int64_t bytes, ProposalSpace space) = 0;
 };
@@ -134,11 +135,11 @@ public:
   std::optional<int64_t> rows;     ///< as FreeStep::rows
   /// Why the model cannot be imported with some number of micro-batches.
   std::string refused;
-  /// Of a step without a limit, with nothing computed again, in one micro-batch.
+  /// Time of a step without a limit, with nothing computed again, in one micro-batch.
   double freeSeconds = 0;
   /// Likewise under the limit, if it fits and a search says it.
   std::optional<double> plainSeconds;
-  /// What no step is faster than, whatever is chosen, where that is known.
+  /// Time that no step is below, whatever is chosen, where that is known.
   std::optional<double> lowerBoundSeconds;
   /// Bytes that steps need with nothing computed again, by number of micro-batches, if
   /// planned, and that the search expects without a limit.

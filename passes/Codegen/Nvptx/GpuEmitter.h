@@ -25,7 +25,7 @@ public:
   /// The symbol of the 8-byte slots that warps of a block meet in.
   static constexpr const char *sharedSymbol = "partita_shared";
 
-  /// Whether a block shares a row; else every thread has points of its own.
+  /// Says whether a block shares a row; else every thread has points of its own.
   static bool hasRows(const KernelSpec &kernel);
 
   using KernelEmitter::KernelEmitter;

@@ -28,7 +28,7 @@
 
 namespace partita::codegen {
 
-/// Where the tiles of a program lie in a block's shared memory.
+/// Places of a program's tiles in a block's shared memory.
 class SharedTiles {
 public:
   struct Place {

@@ -76,7 +76,8 @@ void TileEmitter::loadTile(const TileStep &load, Value stage) {
   }
 }
 
-/// Of a piece, how many bytes are there (i32), and whether any is; null: all always are.
+/// Counts the bytes of a piece that are there (i32), and says whether any is; null: all
+/// always are.
 std::pair<Value, Value> TileEmitter::bytesThere(const Pieces &pieces, int64_t width,
                                                 Value fastAt, Value slowAt) {
   const int64_t elements = pieces.bytes / width;
@@ -224,7 +225,7 @@ void TileEmitter::storeTile(const TileStep &step) {
   point[from.rows] = point[from.columns] = nullptr;
 }
 
-/// By the first of those that have the row.
+/// Stored by the first of those that have the row.
 void TileEmitter::storeRows(const TileStep &step) {
   const Tile &from = tile(step.a);
   const Layout layout = layoutOf(from);

@@ -21,8 +21,8 @@ Value TileEmitter::stageOf(int number) {
 // FMA
 //===----------------------------------------------------------------------===//
 
-/// One place of the summed dim after the other: vectors of both factors, and their outer
-/// product.
+/// Goes from one place of the summed dim to the next: vectors of both factors, and their
+/// outer product.
 void TileEmitter::multiplyByFma(const TileStep &step, size_t summed) {
   const Layout layout = layoutOf(tile(step.to));
   const int64_t extent = p.dims[summed].tile;

@@ -49,7 +49,7 @@ struct Tile {
   size_t rows = 0, columns = 0; ///< dims of the domain; Rows have no columns
 };
 
-/// One step; tiles are numbers in TileProgram::tiles.
+/// Step of a program; tiles are numbers in TileProgram::tiles.
 struct TileStep {
   enum Kind {
     Load,    ///< tile `to` (Shared) from operand `operand`
@@ -112,17 +112,17 @@ struct ProductTiles {
 /// Those that a product of this shape is given: smaller ones where large ones would leave
 /// multiprocessors without work.
 ProductTiles tilesFor(const task::MatMul &product);
-/// Whether a product is of a type that tile programs have, f32, f16 or bf16, without a
-/// bias and post-ops.
+/// Says whether a product is of a type that tile programs have, f32, f16 or bf16, without
+/// a bias and post-ops.
 bool isTileProduct(const task::MatMul &product);
 /// The kernel of a product: operands a, b, output c.
 TileKernel tileProduct(const task::MatMul &product, const ProductTiles &tiles,
                        std::string name);
 
-/// Of a thread's registers, heads of 128 take as many as its scores or more.
+/// Heads of 128 take as many of a thread's registers as its scores, or more.
 inline constexpr int64_t widestTileHead = 128;
-/// Whether a kernel of attention is one that tile programs have: forward, heads of up to
-/// 128 elements, q, k and v of one type, f32, f16 or bf16.
+/// Says whether a kernel of attention is one that tile programs have: forward, heads of
+/// up to 128 elements, q, k and v of one type, f32, f16 or bf16.
 bool isTileAttention(const KernelSpec &kernel);
 TileKernel tileAttention(const KernelSpec &kernel, std::string name);
 

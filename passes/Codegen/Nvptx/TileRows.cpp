@@ -11,7 +11,7 @@ using namespace partita::codegen;
 
 static constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// By ex2.approx, whose relative error is 2⁻²², on x·log₂e.
+/// Computed by ex2.approx, whose relative error is 2⁻²², on x·log₂e.
 Value TileEmitter::exponential(Value x) {
   Value scaled = arith::MulFOp::create(builder, location, x, real(1.4426950408889634));
   return intrinsic("llvm.nvvm.ex2.approx", builder.getF32Type(), {scaled});
