@@ -83,9 +83,11 @@ std::function<Value()> CpuEmitter::reduceRows(Value neutral, Element element,
   };
 }
 
-void CpuEmitter::oncePerRow(llvm::function_ref<void()> body) {
+void CpuEmitter::eachRow(llvm::function_ref<void()> body) {
   firstLane ? laneLoop(body) : body();
 }
+
+void CpuEmitter::oncePerRow(llvm::function_ref<void()> body) { eachRow(body); }
 
 void CpuEmitter::laneLoop(llvm::function_ref<void()> body) {
   OpBuilder::InsertionGuard guard(builder);

@@ -26,6 +26,7 @@ public:
   mlir::Value reduceRow(mlir::Value neutral, Element element, Combine combine) override;
   std::function<mlir::Value()> reduceRows(mlir::Value neutral, Element element,
                                           Combine combine) override;
+  void eachRow(llvm::function_ref<void()> body) override;
   void scanRow(mlir::Value neutral, Element element, Combine combine, Step step,
                bool backwards) override;
   void forEach(mlir::Value from, mlir::Value to, mlir::Value step,

@@ -51,8 +51,9 @@ def RowOpInterface : OpInterface<"RowOpInterface"> {
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node), "",
       [{ return; }]>,
     InterfaceMethod<[{
-      Whether emitRow reduces by KernelEmitter::reduceRows alone, so that several
-      neighbouring rows may be computed at once.
+      Whether emitRow reduces by KernelEmitter::reduceRows alone, or changes a row in its
+      place by KernelEmitter::eachRow, so that several neighbouring rows may be computed
+      at once.
     }], "bool", "takesLanes", (ins), "", [{ return false; }]>,
     InterfaceMethod<"Emits the passes over the row; see KernelEmitter.", "void", "emitRow",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node)>,

@@ -101,9 +101,17 @@ int KernelBuilder::nodeOf(Value value) {
   return node;
 }
 
+/// Images of different extents, as a pool has them: equal in batch and channels.
+static bool areBothImages(const Shape &a, const Shape &b) {
+  return a.size() > 2 && a.size() == b.size() && a[0] == b[0] && a[1] == b[1];
+}
+
 View KernelBuilder::model(const Shape &shape) const {
   for (const Access &access : accesses)
     if (access.tensor.view.shape() == shape)
+      return access.tensor.view;
+  for (const Access &access : accesses)
+    if (access.isIndexed && areBothImages(access.tensor.view.shape(), shape))
       return access.tensor.view;
   return View::dense(shape);
 }

@@ -26,12 +26,14 @@ static int64_t lanesOf(const KernelSpec &kernel, int64_t lanes) {
   if (kernel.attention || kernel.rowDims == 0 || outer == 0 ||
       kernel.domain[outer - 1] < lanes)
     return 1;
-  for (const KernelNode &node : kernel.nodes) {
+  for (size_t n = 0; n < kernel.nodes.size(); ++n) {
+    const KernelNode &node = kernel.nodes[n];
     bool fits = node.kind == KernelNode::Load || node.kind == KernelNode::Constant ||
                 node.kind == KernelNode::Payload;
     if (node.kind == KernelNode::Row)
       fits = cast<RowOpInterface>(node.op).takesLanes();
-    if (!fits || !node.reads.empty())
+    // Scratch has one row, and only what changes a row in its place needs none.
+    if (!fits || !(node.reads.empty() || kernel.changesInPlace(static_cast<int>(n))))
       return 1;
   }
   bool isFaster = false;

@@ -327,8 +327,8 @@ LogicalResult TaskFormer::reduceNothing(Operation *op) {
   return success();
 }
 
-Tensor TaskFormer::filled(Value value, const HostTensor &contents) {
-  Tensor tensor = allocate(value);
+Tensor TaskFormer::filled(Value value, const HostTensor &contents, const View &order) {
+  Tensor tensor = allocateLike(value, order);
   task::Fill params;
   params.dtype = static_cast<int64_t>(dtypeOf(value));
   params.count = tensor.view.elements();
@@ -469,7 +469,10 @@ Tensor TaskFormer::ownCopy(Operation *op, Value value) {
 
 void TaskFormer::formInPlace(Operation *op, KernelBuilder &builder) {
   Value data = op->getOperand(0), result = op->getResult(0);
-  Tensor tensor = uniformOf(data) ? filled(result, contentsOf(data)) : ownCopy(op, data);
+  // A new tensor has the memory order of the elements that go into it.
+  View order = tensorOf(op->getOperands().back()).view;
+  Tensor tensor =
+      uniformOf(data) ? filled(result, contentsOf(data), order) : ownCopy(op, data);
   setTensor(result, tensor);
   builder.setNode(data, builder.load(tensor, dtypeOf(data)));
   builder.addOutput(builder.nodeOf(result), tensor, tensor.view, dtypeOf(result), false);

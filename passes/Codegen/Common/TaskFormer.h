@@ -212,8 +212,9 @@ private:
   /// Says which attentions are no kernel, and which kernels are apart from their users'.
   void noteApart();
   Tensor materializeConstant(mlir::Value value);
-  /// A tensor of the value's type, full of the first element of `contents`.
-  Tensor filled(mlir::Value value, const HostTensor &contents);
+  /// A tensor of the value's type, full of the first element of `contents`, whose dims
+  /// have the order in memory that `order` has.
+  Tensor filled(mlir::Value value, const HostTensor &contents, const View &order = {});
   /// The kernel's number; equal kernels have one.
   int addKernel(KernelSpec spec);
   friend class KernelBuilder;

@@ -7,6 +7,8 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
@@ -418,10 +420,24 @@ void KernelEmitter::emitAllChecks() {
 void KernelEmitter::checkIndices(int number, size_t which,
                                  llvm::function_ref<Value(ValueRange)> sizeOf) {
   int operand = node(number).reads[which];
-  const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
-  checkLoop(from.view.shape(), [&](ValueRange place) {
-    SmallVector<Value> at(place);
-    Value index = loadAt(operand, at), size = sizeOf(place);
+  const View &view = spec.operands[static_cast<size_t>(operand)].view;
+  // In the order of memory.
+  auto strideOf = [&](size_t d) {
+    return view.dims[d].empty() ? int64_t(0) : view.dims[d].back().stride;
+  };
+  SmallVector<size_t> order(view.dims.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  llvm::sort(order, [&](size_t a, size_t b) {
+    return std::pair(-strideOf(a), a) < std::pair(-strideOf(b), b);
+  });
+  Shape shape = view.shape(), ordered;
+  for (size_t d : order)
+    ordered.push_back(shape[d]);
+  checkLoop(ordered, [&](ValueRange place) {
+    SmallVector<Value> at(place.size());
+    for (auto [d, coordinate] : llvm::zip_equal(order, place))
+      at[d] = coordinate;
+    Value index = loadAt(operand, at), size = sizeOf(at);
     if (index.getType().getIntOrFloatBitWidth() < 64)
       index = arith::ExtSIOp::create(builder, location, builder.getI64Type(), index);
     // -size … size-1 is 0 … 2·size-1, to which a larger or smaller one does not come.

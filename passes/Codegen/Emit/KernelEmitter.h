@@ -62,6 +62,9 @@ public:
     mlir::Value result = reduceRow(neutral, element, combine);
     return [result] { return result; };
   }
+  /// Calls `body` for each row that is computed at once, with the point in it: outside,
+  /// the last outer dim has no index where there are several.
+  virtual void eachRow(llvm::function_ref<void()> body) { body(); }
   /// From the first point to the last, or back: `step` is told what all points before one
   /// are together, and with it.
   virtual void scanRow(mlir::Value neutral, Element element, Combine combine, Step step,

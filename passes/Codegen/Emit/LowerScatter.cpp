@@ -22,6 +22,7 @@ struct ScatterModel
   bool isChecked(Operation *op) const {
     return !cast<graph::ScatterElementsOp>(op).getMasked();
   }
+  bool takesLanes(Operation *) const { return true; }
   void emitChecks(Operation *op, KernelEmitter &e, int number) const {
     int64_t size =
         shapeOf(op->getOperand(0))[static_cast<size_t>(kernelFactsOf(op).rowDims[0])];
@@ -35,26 +36,12 @@ struct ScatterModel
       e.mapRow([&] { e.storeRow(number, 0, p.x()); });
     auto axis = static_cast<size_t>(kernelFactsOf(op).rowDims[0]);
     Shape data = shapeOf(op->getOperand(0)), updates = shapeOf(op->getOperand(2));
-    KernelEmitter::Values index = e.indexOf(number);
-    // Rows behind the last that the updates reach stay as they are.
-    Value isReached;
-    for (size_t d = 0; d < data.size(); ++d) {
-      if (d == axis || updates[d] == data[d])
-        continue;
-      Value inside =
-          compare(e, arith::CmpIPredicate::ult, index[d], e.integer(updates[d]));
-      isReached = isReached
-                      ? arith::AndIOp::create(e.builder, e.location, isReached, inside)
-                            .getResult()
-                      : inside;
-    }
-    Value count = e.integer(updates[axis]);
-    if (isReached)
-      count =
-          arith::SelectOp::create(e.builder, e.location, isReached, count, e.integer(0));
-    forRange(e, e.integer(0), count, e.integer(1), [&](Value i) {
-      index[axis] = i;
-      update(cast<graph::ScatterElementsOp>(op), p, index, data[axis], inPlace);
+    forRange(e, e.integer(0), e.integer(updates[axis]), e.integer(1), [&](Value i) {
+      e.eachRow([&] {
+        KernelEmitter::Values index = e.indexOf(number);
+        index[axis] = i;
+        update(cast<graph::ScatterElementsOp>(op), p, index, data, axis, inPlace);
+      });
     });
     if (inPlace)
       return;
@@ -63,9 +50,36 @@ struct ScatterModel
     e.define(number, [=, &e]() -> Value { return e.loadRow(number, 0, type); });
   }
 
-  /// In scratch, or where the row lies.
-  static void update(graph::ScatterElementsOp op, Passes &p, ArrayRef<Value> index,
-                     int64_t size, bool inPlace) {
+  /// Whether the updates reach the row: those behind the last that they reach stay as
+  /// they are. Null: they reach all.
+  static Value isReached(KernelEmitter &e, ArrayRef<Value> index, const Shape &data,
+                         const Shape &updates, size_t axis) {
+    Value all;
+    for (size_t d = 0; d < data.size(); ++d) {
+      if (d == axis || updates[d] == data[d])
+        continue;
+      Value inside =
+          compare(e, arith::CmpIPredicate::ult, index[d], e.integer(updates[d]));
+      all = all ? arith::AndIOp::create(e.builder, e.location, all, inside).getResult()
+                : inside;
+    }
+    return all;
+  }
+
+  /// Calls `body` if the condition, if any, holds.
+  static void when(Passes &p, Value condition, llvm::function_ref<void()> body) {
+    if (!condition)
+      return body();
+    auto branch = scf::IfOp::create(p.b, p.at, condition, /*withElseRegion=*/false);
+    OpBuilder::InsertionGuard guard(p.b);
+    p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+    body();
+  }
+
+  /// The place that an index names, and whether there is one: outside are places of other
+  /// ranks, and what the checks have reported.
+  static std::pair<Value, Value> placeAt(graph::ScatterElementsOp op, Passes &p,
+                                         ArrayRef<Value> index, int64_t size) {
     KernelEmitter &e = p.e;
     Value place = e.loadAt(p.node.reads[0], index);
     if (place.getType().getIntOrFloatBitWidth() < 64)
@@ -75,13 +89,24 @@ struct ScatterModel
       Value isNegative = compare(e, arith::CmpIPredicate::slt, place, e.integer(0));
       place = arith::SelectOp::create(p.b, p.at, isNegative, fromEnd, place);
     }
-    // Outside are places of other ranks, and what the checks have reported.
-    Value isHere = compare(e, arith::CmpIPredicate::ult, place, e.integer(size));
-    if (Value isMine = e.isMine(place))
-      isHere = arith::AndIOp::create(p.b, p.at, isHere, isMine);
-    auto branch = scf::IfOp::create(p.b, p.at, isHere, /*withElseRegion=*/false);
-    OpBuilder::InsertionGuard guard(p.b);
-    p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+    return {place, compare(e, arith::CmpIPredicate::ult, place, e.integer(size))};
+  }
+
+  /// One update of a row, in scratch or where the row lies.
+  static void update(graph::ScatterElementsOp op, Passes &p, ArrayRef<Value> index,
+                     const Shape &data, size_t axis, bool inPlace) {
+    KernelEmitter &e = p.e;
+    when(p, isReached(e, index, data, shapeOf(op.getUpdates()), axis), [&] {
+      auto [place, isHere] = placeAt(op, p, index, data[axis]);
+      if (Value isMine = e.isMine(place))
+        isHere = arith::AndIOp::create(p.b, p.at, isHere, isMine);
+      when(p, isHere, [&, place = place] { write(op, p, index, place, inPlace); });
+    });
+  }
+
+  static void write(graph::ScatterElementsOp op, Passes &p, ArrayRef<Value> index,
+                    Value place, bool inPlace) {
+    KernelEmitter &e = p.e;
     Value element = e.loadAt(p.node.reads[1], index);
     if (std::optional<ReduceKind> kind = op.getKind()) {
       Value before =
