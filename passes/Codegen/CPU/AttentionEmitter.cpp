@@ -44,15 +44,6 @@ void AttentionEmitter::loop(Value from, Value to, int64_t step, Body body) {
   });
 }
 
-void AttentionEmitter::onlyIf(Value condition, llvm::function_ref<void()> body) {
-  auto branch = scf::IfOp::create(builder, location, condition, /*withElse=*/false);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(&branch.getThenRegion().front());
-  scopes.emplace_back();
-  body();
-  scopes.pop_back();
-}
-
 Value AttentionEmitter::plus(Value x, Value y) {
   return arith::AddIOp::create(builder, location, x, y);
 }

@@ -39,7 +39,6 @@ protected:
   Values loop(mlir::Value from, mlir::Value to, int64_t step, mlir::ValueRange initial,
               Carrying body);
   void loop(mlir::Value from, mlir::Value to, int64_t step, Body body);
-  void onlyIf(mlir::Value condition, llvm::function_ref<void()> body);
 
   mlir::Value plus(mlir::Value a, mlir::Value b);
   mlir::Value minus(mlir::Value a, mlir::Value b);

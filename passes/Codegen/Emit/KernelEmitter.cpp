@@ -452,6 +452,15 @@ void KernelEmitter::checkIndices(int number, size_t which,
   });
 }
 
+void KernelEmitter::onlyIf(Value condition, llvm::function_ref<void()> body) {
+  auto branch = scf::IfOp::create(builder, location, condition, /*withElse=*/false);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(&branch.getThenRegion().front());
+  scopes.emplace_back();
+  body();
+  scopes.pop_back();
+}
+
 /// The members of partita_status, unless there is a finding already.
 void KernelEmitter::leaveWord(int number, Value index, Value size) {
   Type i64 = builder.getI64Type();

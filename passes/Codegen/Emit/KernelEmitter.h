@@ -62,6 +62,8 @@ public:
     mlir::Value result = reduceRow(neutral, element, combine);
     return [result] { return result; };
   }
+  /// Calls `body` where the condition holds; what it computes is known only there.
+  void onlyIf(mlir::Value condition, llvm::function_ref<void()> body);
   /// Calls `body` for each row that is computed at once, with the point in it: outside,
   /// the last outer dim has no index where there are several.
   virtual void eachRow(llvm::function_ref<void()> body) { body(); }

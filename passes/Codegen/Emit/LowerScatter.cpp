@@ -50,8 +50,8 @@ struct ScatterModel
     e.define(number, [=, &e]() -> Value { return e.loadRow(number, 0, type); });
   }
 
-  /// Whether the updates reach the row: those behind the last that they reach stay as
-  /// they are. Null: they reach all.
+  /// Says whether the updates reach the row: those behind the last that they reach stay
+  /// as they are. Null: they reach all.
   static Value isReached(KernelEmitter &e, ArrayRef<Value> index, const Shape &data,
                          const Shape &updates, size_t axis) {
     Value all;
@@ -64,16 +64,6 @@ struct ScatterModel
                 : inside;
     }
     return all;
-  }
-
-  /// Calls `body` if the condition, if any, holds.
-  static void when(Passes &p, Value condition, llvm::function_ref<void()> body) {
-    if (!condition)
-      return body();
-    auto branch = scf::IfOp::create(p.b, p.at, condition, /*withElseRegion=*/false);
-    OpBuilder::InsertionGuard guard(p.b);
-    p.b.setInsertionPointToStart(&branch.getThenRegion().front());
-    body();
   }
 
   /// The place that an index names, and whether there is one: outside are places of other
@@ -92,16 +82,18 @@ struct ScatterModel
     return {place, compare(e, arith::CmpIPredicate::ult, place, e.integer(size))};
   }
 
-  /// One update of a row, in scratch or where the row lies.
+  /// Puts one update into a row, in scratch or where the row lies.
   static void update(graph::ScatterElementsOp op, Passes &p, ArrayRef<Value> index,
                      const Shape &data, size_t axis, bool inPlace) {
     KernelEmitter &e = p.e;
-    when(p, isReached(e, index, data, shapeOf(op.getUpdates()), axis), [&] {
+    auto put = [&] {
       auto [place, isHere] = placeAt(op, p, index, data[axis]);
       if (Value isMine = e.isMine(place))
         isHere = arith::AndIOp::create(p.b, p.at, isHere, isMine);
-      when(p, isHere, [&, place = place] { write(op, p, index, place, inPlace); });
-    });
+      e.onlyIf(isHere, [&, place = place] { write(op, p, index, place, inPlace); });
+    };
+    Value reached = isReached(e, index, data, shapeOf(op.getUpdates()), axis);
+    reached ? e.onlyIf(reached, put) : put();
   }
 
   static void write(graph::ScatterElementsOp op, Passes &p, ArrayRef<Value> index,

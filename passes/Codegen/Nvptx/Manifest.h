@@ -1,6 +1,6 @@
 //===- Manifest.h - How kernels of PTX are called ---------------*- C++ -*-===//
 //
-// What a loader must know beside the PTX: which entry point is whose, its grid, and its
+// Facts that a loader needs beside the PTX: which entry point is whose, its grid, and its
 // parameters in order. Written as JSON:
 //
 //   {"architecture": "sm_90",

@@ -109,15 +109,6 @@ void TileEmitter::act(StringRef intrinsic, ValueRange args) {
                                 args);
 }
 
-void TileEmitter::onlyIf(Value condition, llvm::function_ref<void()> body) {
-  auto branch = scf::IfOp::create(builder, location, condition, /*withElse=*/false);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(&branch.getThenRegion().front());
-  scopes.emplace_back();
-  body();
-  scopes.pop_back();
-}
-
 //===----------------------------------------------------------------------===//
 // The function
 //===----------------------------------------------------------------------===//

@@ -87,7 +87,6 @@ private:
   mlir::Value rest(mlir::Value a, int64_t b);
   mlir::Value wide(mlir::Value narrow);
   void act(llvm::StringRef intrinsic, mlir::ValueRange args);
-  void onlyIf(mlir::Value condition, llvm::function_ref<void()> body);
 
   void findPlace();
   void decodeBlock();
