@@ -60,7 +60,7 @@ static std::vector<int32_t> neededBy(const FlowGraph &graph, int32_t turn) {
 /// Per op whether all of the forward pass goes through what it makes, but for what most
 /// of the model reads (a mask): the sums of a residual stream.
 static std::vector<char> necksOf(const FlowGraph &graph, int32_t turn) {
-  std::vector<int32_t> last(at(turn), -1), crossing(at(turn) + 1, 0);
+  std::vector<int32_t> last(at(turn), -1), change(at(turn) + 2, 0);
   for (int32_t op = 0; op < turn; ++op) {
     if (!isForwardOp(graph, op, turn))
       continue;
@@ -68,55 +68,46 @@ static std::vector<char> necksOf(const FlowGraph &graph, int32_t turn) {
       for (const FlowUse &use : graph.values[at(value)].uses)
         if (isForwardOp(graph, use.op, turn))
           last[at(op)] = std::max(last[at(op)], use.op);
-    if (2 * (last[at(op)] - op) <= turn)
-      for (int32_t place = op + 1; place <= last[at(op)]; ++place)
-        ++crossing[at(place)];
-    else
+    if (2 * (last[at(op)] - op) > turn)
       last[at(op)] = -1;
+    if (last[at(op)] > op) {
+      ++change[at(op) + 1];
+      --change[at(last[at(op)]) + 1];
+    }
+  }
+  std::vector<int32_t> alone(at(turn) + 2, 0); // places in front with one such value
+  for (int32_t place = 0, open = 0; place <= turn; ++place) {
+    open += change[at(place)];
+    alone[at(place) + 1] = alone[at(place)] + (open == 1);
   }
   std::vector<char> isNeck(graph.ops.size(), false);
   for (int32_t op = 0; op < turn; ++op)
-    for (int32_t place = op + 1; place <= last[at(op)]; ++place)
-      isNeck[at(op)] = isNeck[at(op)] || crossing[at(place)] == 1;
+    isNeck[at(op)] = last[at(op)] > op && alone[at(last[at(op)]) + 1] > alone[at(op) + 1];
   return isNeck;
 }
 
 /// Per op the backward op before which it runs again, if it does: the first that reads
 /// its result, or something that is made of the result without a neck between; the number
-/// of ops if there is none. Where necks are kept no op has to run earlier.
-static std::vector<int32_t> birthsOf(const FlowGraph &graph, int32_t turn) {
+/// of ops if there is none. Where necks are kept no op has to run earlier. Where they may
+/// run again, too, each could be needed by any later one: of a chain of gradients'
+/// operands only the next one is followed then.
+static std::vector<int32_t> birthsOf(const FlowGraph &graph, int32_t turn,
+                                     bool repeatsNecks) {
   const auto none = static_cast<int32_t>(graph.ops.size());
   const std::vector<char> isNeck = necksOf(graph, turn);
-  std::vector<int32_t> births(graph.ops.size(), none);
-  for (int32_t op = turn; op-- > 0;) {
-    if (!isForwardOp(graph, op, turn) || isNeck[at(op)])
-      continue;
-    for (int32_t value : graph.ops[at(op)].results)
-      for (const FlowUse &use : graph.values[at(value)].uses)
-        births[at(op)] = std::min(births[at(op)],
-                                  isReadByBackward(graph, use, turn) ? use.op
-                                  : isForwardOp(graph, use.op, turn) ? births[at(use.op)]
-                                                                     : none);
-  }
-  return births;
-}
-
-/// The same where necks may run again, too: of a chain of gradients' operands only the
-/// next one is followed, since each neck could be needed by any later one.
-static std::vector<int32_t> birthsAcrossNecks(const FlowGraph &graph, int32_t turn) {
-  const auto none = static_cast<int32_t>(graph.ops.size());
   std::vector<int32_t> direct(graph.ops.size(), none), births(graph.ops.size(), none);
   for (int32_t op = turn; op-- > 0;) {
-    if (!isForwardOp(graph, op, turn))
+    if (!isForwardOp(graph, op, turn) || (isNeck[at(op)] && !repeatsNecks))
       continue;
     for (int32_t value : graph.ops[at(op)].results)
       for (const FlowUse &use : graph.values[at(value)].uses) {
-        if (isReadByBackward(graph, use, turn))
+        if (isReadByBackward(graph, use, turn)) {
           direct[at(op)] = std::min(direct[at(op)], use.op);
-        else if (isForwardOp(graph, use.op, turn))
-          births[at(op)] =
-              std::min(births[at(op)], direct[at(use.op)] != none ? direct[at(use.op)]
-                                                                  : births[at(use.op)]);
+        } else if (isForwardOp(graph, use.op, turn)) {
+          const bool isFollowed = !repeatsNecks || direct[at(use.op)] == none;
+          births[at(op)] = std::min(births[at(op)],
+                                    isFollowed ? births[at(use.op)] : direct[at(use.op)]);
+        }
       }
     births[at(op)] = std::min(births[at(op)], direct[at(op)]);
   }
@@ -134,12 +125,11 @@ Repeats::Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &mod
                  const ModelOptions &options)
     : timing(timing), graph(timing.graph), tables(tables), parts(parts), model(model),
       rows(options.rows), turn(turnOf(graph)), needed(neededBy(graph, turn)),
-      births(options.repeatsNecks ? birthsAcrossNecks(graph, turn)
-                                  : birthsOf(graph, turn)) {
+      births(birthsOf(graph, turn, options.repeatsNecks)) {
   findRepeatable();
   // Each op of a chain is a neck.
   if (!isBound() && std::ranges::count(isRepeatable, true) == 0) {
-    births = birthsAcrossNecks(graph, turn);
+    births = birthsOf(graph, turn, true);
     findRepeatable();
   }
   findWays();
@@ -166,9 +156,11 @@ void Repeats::findRepeatable() {
 }
 
 void Repeats::joinNodes() {
+  if (isBound())
+    return;
   std::unordered_map<std::string_view, int32_t> lastOf;
   for (int32_t op = 0; op < turn; ++op) {
-    if (isBound() || !mayRepeat(op))
+    if (!mayRepeat(op))
       continue;
     auto [place, isFirst] = lastOf.try_emplace(graph.ops[at(op)].name, op);
     if (isFirst)

@@ -81,6 +81,15 @@ private:
 };
 } // namespace
 
+/// Sizes of TwoLayers.
+static Shape randomSizes(test::RandomProgram &random) {
+  const std::vector<int64_t> sizes{4, 6, 8, 12, 32};
+  Shape shape;
+  for (int i = 0; i < 4; ++i)
+    shape.push_back(sizes[random.below(sizes.size())]);
+  return shape;
+}
+
 static int64_t pricedBytes(const std::vector<solver::Usage> &usages, size_t choice,
                            int64_t price) {
   int64_t sum = 0;
@@ -119,14 +128,11 @@ static Decided randomPlan(Timing &timing, test::RandomProgram &random) {
 }
 
 TEST_CASE("no random plan that repeats something is below the bound under its memory") {
-  const std::vector<int64_t> sizes{4, 6, 8, 12, 32};
   const std::set<std::string> variants[] = {{}, {"h0"}, {"y0"}, {"h0", "y0"}};
   int above = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     test::RandomProgram random(seed);
-    Shape shape;
-    for (int i = 0; i < 4; ++i)
-      shape.push_back(sizes[random.below(sizes.size())]);
+    const Shape shape = randomSizes(random);
     Mesh mesh = *Mesh::parse(seed % 2 ? "a=2,b=2" : "a=4");
     Topology topology = random.topology(mesh);
     Placement placement = *Placement::create(mesh, topology);
@@ -156,13 +162,10 @@ TEST_CASE("no random plan that repeats something is below the bound under its me
 }
 
 TEST_CASE("an answer that repeats nothing has the time and bytes of its plan") {
-  const std::vector<int64_t> sizes{4, 6, 8, 12, 32};
   int compared = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     test::RandomProgram random(seed);
-    Shape shape;
-    for (int i = 0; i < 4; ++i)
-      shape.push_back(sizes[random.below(sizes.size())]);
+    const Shape shape = randomSizes(random);
     Mesh mesh = *Mesh::parse(seed % 2 ? "a=2,b=2" : "a=4");
     Topology topology = random.topology(mesh);
     Placement placement = *Placement::create(mesh, topology);
