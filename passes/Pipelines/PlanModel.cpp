@@ -787,8 +787,8 @@ Expected<PlannedModel> Planner::run() {
       note(it.mesh, it.reason);
     Error error = tightest ? infeasible(tightest->first, tightest->second)
                            : infeasible(results.front().mesh, results.front().reason);
-    if (!refused.empty())
-      error.message += "; " + refused;
+    error.message += refused.empty() ? "" : "; " + refused;
+    error.message += options.enough.isRaised() ? "; the search was interrupted" : "";
     return tl::unexpected(std::move(error));
   }
   return finish(*best);
