@@ -35,7 +35,7 @@ class Cuda:
     """Calls of the driver, each of which must succeed."""
 
     def __init__(self):
-        self.library = ctypes.CDLL("libcuda.so.1")
+        self.driver = ctypes.CDLL("libcuda.so.1")
         self.call("cuInit", 0)
         device = ctypes.c_int()
         self.call("cuDeviceGet", ctypes.byref(device), 0)
@@ -49,10 +49,10 @@ class Cuda:
         self.functions = {}
 
     def call(self, name, *arguments):
-        status = getattr(self.library, name)(*arguments)
+        status = getattr(self.driver, name)(*arguments)
         if status:
             text = ctypes.c_char_p()
-            self.library.cuGetErrorString(status, ctypes.byref(text))
+            self.driver.cuGetErrorString(status, ctypes.byref(text))
             raise RuntimeError(f"{name}: {(text.value or b'?').decode()} ({status})")
 
     def load(self, ptx):
