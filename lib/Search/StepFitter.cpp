@@ -26,6 +26,13 @@ std::string search::textOf(const RecomputeChoice &choice, double seconds) {
          formatted(" (%.1f%% of a step)", seconds > 0 ? 100 * more / seconds : 0.0);
 }
 
+std::string search::textOf(int64_t microBatches, int64_t rows) {
+  const int64_t part = rows / microBatches;
+  return "accumulation: " + std::to_string(microBatches) +
+         (microBatches == 1 ? " micro-batch of " : " micro-batches of ") +
+         std::to_string(part) + (part == 1 ? " row" : " rows");
+}
+
 static std::vector<std::string> namesOf(const RecomputeChoice &choice) {
   std::vector<std::string> names;
   for (const RecomputeChoice::Node &node : choice.nodes)

@@ -108,10 +108,3 @@ bool partita::choosesAccumulation(const Job &job) {
   return request.train && request.train->spec.choosesAccumulation && !request.plan &&
          request.levels.from == Level::L0 && !job.feedback.microBatches;
 }
-
-std::string partita::accumulationText(int64_t accumulation, int64_t rows) {
-  const int64_t part = rows / accumulation;
-  return "accumulation: " + std::to_string(accumulation) +
-         (accumulation == 1 ? " micro-batch of " : " micro-batches of ") +
-         std::to_string(part) + (part == 1 ? " row" : " rows");
-}

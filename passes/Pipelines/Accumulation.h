@@ -31,9 +31,6 @@ Expected<BatchInterface> keepLossOnly(mlir::func::FuncOp main, const train::Spec
 /// Whether the specification leaves the number open, and nothing has said it yet.
 bool choosesAccumulation(const Job &job);
 
-/// "accumulation: 4 micro-batches of 2 rows".
-std::string accumulationText(int64_t accumulation, int64_t rows);
-
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_ACCUMULATION_H

@@ -73,13 +73,13 @@ static void addPlans(report::PlanPage &page, const PlanStory &story, const Found
   for (const KnownPlan &plan : story.known)
     page.plans.push_back(
         {plan.name, secondsOf(plan.time), plan.memory, !limit || plan.memory <= *limit});
-  for (const MeshResult &it : story.meshes)
+  for (const NodeResult &it : story.result.nodes)
     page.meshes.emplace_back(it.mesh.str(), meshText(it));
 }
 
 std::string partita::planReport(const PlanStory &story, Timing &timing,
                                 const std::string &model) {
-  const MeshResult &best = story.meshes[story.best];
+  const NodeResult &best = story.best();
   const Found &found = *best.found;
   const Topology &topology = story.target.topology;
   Profile profile = profileOf(timing, found.plan);
@@ -92,8 +92,8 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
     page.levels.push_back({topology.levels[l].name, topology.levels[l].size,
                            topology.levels[l].bandwidth, profile.links[l]});
   page.seconds = secondsOf(found.cost.total());
-  page.lowerBound = secondsOf(boundOf(story.meshes));
-  page.choices = story.choices;
+  page.lowerBound = secondsOf(boundOf(story.result.nodes));
+  page.choices = story.result.notes;
   if (std::string text = overlapText(story); !text.empty())
     page.choices.insert(page.choices.begin(), std::move(text));
   if (std::string text = ratesText(story.rates); !text.empty())

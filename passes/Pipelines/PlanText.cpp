@@ -68,7 +68,7 @@ static std::string knownText(const PlanStory &story, const Found &found) {
   std::string result;
   for (const KnownPlan &plan : story.known) {
     bool fits = !story.target.memoryLimit || plan.memory <= *story.target.memoryLimit;
-    const bool isElsewhere = plan.mesh != story.meshes[story.best].mesh.str();
+    const bool isElsewhere = plan.mesh != story.best().mesh.str();
     result += formatted("  %-14s %s, %.3f of ours, %s%s%s\n", plan.name.c_str(),
                         timeText(plan.time).c_str(),
                         static_cast<double>(plan.time) /
@@ -79,7 +79,7 @@ static std::string knownText(const PlanStory &story, const Found &found) {
   return result.empty() ? result : "other plans, priced alike:\n" + result;
 }
 
-std::string partita::meshText(const MeshResult &mesh) {
+std::string partita::meshText(const NodeResult &mesh) {
   if (mesh.found)
     return timeText(mesh.found->cost.total());
   if (!mesh.lowerBound)
@@ -93,23 +93,15 @@ std::string partita::meshText(const MeshResult &mesh) {
 }
 
 static std::string meshesText(const PlanStory &story) {
-  if (story.meshes.size() < 2)
+  if (story.result.nodes.size() < 2)
     return "";
   std::string result = "meshes:\n";
-  for (const MeshResult &it : story.meshes)
+  for (const NodeResult &it : story.result.nodes)
     result +=
         "  " + it.mesh.str() + ": " + meshText(it) +
         (it.found && !it.found->proved ? ", at least " + timeText(*it.lowerBound) : "") +
         "\n";
   return result;
-}
-
-Picos partita::boundOf(const std::vector<MeshResult> &meshes) {
-  std::optional<Picos> bound;
-  for (const MeshResult &it : meshes)
-    if (it.lowerBound)
-      bound = std::min(bound.value_or(*it.lowerBound), *it.lowerBound);
-  return bound.value_or(0);
 }
 
 std::string partita::overlapText(const PlanStory &story) {
@@ -119,18 +111,18 @@ std::string partita::overlapText(const PlanStory &story) {
   double gap =
       time == 0 ? 0 : static_cast<double>(time - bound) / static_cast<double>(time);
   return "with overlap: " + timeText(time) + " simulated, at least " + timeText(bound) +
-         (story.isForOverlap || story.meshes.size() == 1 ? "" : " on this mesh") +
+         (story.isForOverlap || story.result.nodes.size() == 1 ? "" : " on this mesh") +
          (story.isForOverlap || !story.target.memoryLimit ? "" : " with any memory") +
          formatted(" (a gap of %.2f%%)", 100 * gap) +
          ", were collectives in flight while kernels run";
 }
 
 std::string partita::planText(const PlanStory &story) {
-  const MeshResult &best = story.meshes[story.best];
+  const NodeResult &best = story.best();
   const Found &found = *best.found;
-  Picos bound = boundOf(story.meshes);
+  Picos bound = boundOf(story.result.nodes);
   double build = 0, solve = 0;
-  for (const MeshResult &it : story.meshes) {
+  for (const NodeResult &it : story.result.nodes) {
     if (it.found) {
       build += it.found->buildSeconds;
       solve += it.found->solveSeconds;
@@ -167,7 +159,7 @@ std::string partita::planText(const PlanStory &story) {
                       durationText(build).c_str(), durationText(solve).c_str());
   for (const std::string &note : best.notes)
     result += note + "\n";
-  for (const std::string &choice : story.choices)
+  for (const std::string &choice : story.result.notes)
     result += choice + "\n";
   return result;
 }

@@ -44,12 +44,6 @@ bool partita::choosesStep(const Job &job) {
          (choosesRecompute(job) || choosesAccumulation(job));
 }
 
-StepFitter::Wanted partita::wantedOf(const Job &job, int64_t limit) {
-  StepFitter::Wanted wanted{choosesAccumulation(job), choosesRecompute(job), limit};
-  wanted.progress = job.progress;
-  return wanted;
-}
-
 std::optional<PlanRecompute> partita::planRecompute(const RecomputeChoice &choice) {
   if (choice.nodes.empty())
     return std::nullopt;
@@ -217,7 +211,7 @@ static std::string noteOf(const StepFitter &fitter, int64_t limit) {
   const RecomputeChoice &again = found.form.recompute;
   std::string text;
   if (fitter.rows)
-    text = accumulationText(found.form.microBatches, *fitter.rows) + "; " +
+    text = textOf(found.form.microBatches, *fitter.rows) + "; " +
            (fitter.refused.empty() ? "" : fitter.refused + "; ");
   if (!again.nodes.empty())
     text += "recompute: " + textOf(again, fitter.freeSeconds) + "; ";
@@ -233,7 +227,8 @@ Expected<void> partita::chooseStep(Job &job, std::vector<std::string> &notes) {
   job.sources->keepsSteps = true;
   const Job given = job;
   CompiledForms forms(given);
-  StepFitter::Wanted wanted = wantedOf(given, limit);
+  StepFitter::Wanted wanted{choosesAccumulation(given), choosesRecompute(given), limit};
+  wanted.progress = given.progress;
   wanted.most = mostTried;
   StepFitter fitter(forms, wanted);
   if (auto ok = fitter.run(std::nullopt); !ok)

@@ -22,9 +22,6 @@ bool choosesRecompute(const Job &job);
 /// open what is computed again, or the number of micro-batches.
 bool choosesStep(const Job &job);
 
-/// The fitter of such a job, with so many bytes.
-search::StepFitter::Wanted wantedOf(const Job &job, int64_t limit);
-
 /// With a memory limit: adds to the feedback what must be computed again and the number
 /// of micro-batches so that the program fits, if anything, and says so in a note. An
 /// error says what is needed, what there is, and what takes most.

@@ -37,6 +37,7 @@ namespace partita::search {
 struct StepForm {
   int64_t microBatches = 1; ///< 1 where the specification says the number
   RecomputeChoice recompute = {};
+  bool operator==(const StepForm &) const = default;
 };
 
 /// Needs and time of a step of a form, planned under the limit.
@@ -101,6 +102,9 @@ std::vector<int64_t> divisorsOf(int64_t rows);
 /// "12 nodes are computed again, which takes 62.0 µs (1.4% of a step)", of a step of so
 /// many seconds.
 std::string textOf(const RecomputeChoice &choice, double seconds);
+
+/// "accumulation: 4 micro-batches of 2 rows", of a batch of so many rows.
+std::string textOf(int64_t microBatches, int64_t rows);
 
 /// Looks for the fastest form of a step that fits.
 class StepFitter {
