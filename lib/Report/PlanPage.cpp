@@ -77,11 +77,7 @@ private:
   }
 
   void summary() {
-    double gap = page.seconds == 0 ? 0 : 1 - page.lowerBound / page.seconds;
-    out += "<p>" + durationText(page.seconds) + " per run; " +
-           (gap <= 0 ? "no plan is faster"
-                     : "no plan is faster than " + durationText(page.lowerBound) +
-                           formatted(", a gap of %.2f%%", 100 * gap)) +
+    out += "<p>" + durationText(page.seconds) + " per run; " + escaped(page.boundText) +
            ".</p>\n";
     list(page.choices);
   }

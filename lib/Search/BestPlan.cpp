@@ -11,12 +11,12 @@
 using namespace partita;
 using namespace partita::search;
 
-Picos search::boundOf(const std::vector<NodeResult> &nodes) {
-  std::optional<Picos> bound;
+Bound search::boundOf(const std::vector<NodeResult> &nodes) {
+  std::optional<Bound> bound;
   for (const NodeResult &it : nodes)
-    if (it.lowerBound)
-      bound = std::min(bound.value_or(*it.lowerBound), *it.lowerBound);
-  return bound.value_or(0);
+    if (it.bound)
+      bound = bound ? leastOf(*bound, *it.bound) : *it.bound;
+  return bound.value_or(Bound());
 }
 
 static double secondsOf(Picos time) { return static_cast<double>(time) * 1e-12; }
@@ -31,17 +31,17 @@ public:
   Expected<PlanResult> run();
 
 private:
-  using StepPtr = std::shared_ptr<const Step>;
+  using ProgramPtr = std::shared_ptr<const StepProgram>;
   using Outcome = tl::expected<Found, NotFound>;
   /// What is searched under, with one of `parts` equal parts of the time or work.
-  SearchOptions optionsOf(const Step &step, int parts) const;
+  SearchOptions optionsOf(const StepProgram &step, int parts) const;
   /// An error where sums over the program say that nothing fits.
   Expected<void> checkNecessary();
   Expected<std::vector<NodeResult>> searchOn(const std::vector<Mesh> &meshes,
                                              const StepForm &form, int parts = 1);
   /// Searches again with states in parts for ranks that hold the same, where that is
   /// asked; `notes` say of each candidate what stays whole.
-  void withParts(const std::vector<StepPtr> &steps, std::vector<Candidate> &candidates,
+  void withParts(const std::vector<ProgramPtr> &steps, std::vector<Candidate> &candidates,
                  std::vector<Outcome> &all, std::vector<std::vector<std::string>> &notes,
                  int parts);
   /// The plan of a mesh that is the fastest with overlap, if there is one.
@@ -81,7 +81,7 @@ private:
 };
 } // namespace
 
-SearchOptions NodeSearch::optionsOf(const Step &step, int parts) const {
+SearchOptions NodeSearch::optionsOf(const StepProgram &step, int parts) const {
   SearchOptions search = wanted.search;
   search.timeLimit /= parts;
   if (search.workLimit)
@@ -98,45 +98,41 @@ Expected<void> NodeSearch::checkNecessary() {
   device = (*step)->placement.topology().device.name;
   if (!wanted.search.memoryLimit)
     return {};
-  const int64_t limit = *wanted.search.memoryLimit;
-  const Timing timing((*step)->graph, (*step)->placement, /*anyRecompute=*/true);
-  const bool countsWork = !wanted.choosesMicroBatches;
-  const int64_t least = leastDevices(timing, limit, countsWork);
-  if (least <= mesh.numRanks())
-    return {};
-  return makeError("no plan fits: whatever is chosen, each of " +
-                   std::to_string(mesh.numRanks()) + " devices (" + device + ") needs " +
-                   necessaryText(necessaryMemory(timing, mesh.numRanks(), countsWork)) +
-                   "; the limit is " + bytesText(limit) + "; " + std::to_string(least) +
-                   " devices or more are needed");
+  return search::checkNecessary((*step)->graph, (*step)->placement,
+                                *wanted.search.memoryLimit, !wanted.choosesMicroBatches);
 }
 
 Expected<std::vector<NodeResult>> NodeSearch::searchOn(const std::vector<Mesh> &meshes,
                                                        const StepForm &form, int parts) {
   ++searches;
-  std::vector<StepPtr> steps;
+  std::vector<ProgramPtr> steps;
   std::vector<Candidate> candidates;
   for (const Mesh &mesh : meshes) {
     auto step = source.step(mesh, form);
     if (!step)
       return tl::unexpected(step.error());
-    const Step &it = *steps.emplace_back(std::move(*step));
+    const StepProgram &it = *steps.emplace_back(std::move(*step));
     candidates.push_back({it.graph, it.placement, it.pins, it.parameters});
   }
   auto all = searchAll(candidates, optionsOf(*steps.front(), parts));
   std::vector<std::vector<std::string>> notes(all.size());
   withParts(steps, candidates, all, notes, parts);
+  // A bound of the search speaks of steps of the form alone.
+  const unsigned ofForm = (wanted.choosesRecompute ? Bound::SameRecompute : 0U) |
+                          (wanted.choosesMicroBatches ? Bound::SameMicroBatches : 0U);
   std::vector<NodeResult> nodes;
   for (size_t i = 0; i < meshes.size(); ++i) {
     NodeResult node{meshes[i], std::nullopt, {}, std::nullopt, std::move(notes[i])};
     if (all[i]) {
-      node.lowerBound = all[i]->lowerBound;
+      node.bound = all[i]->bound;
       node.found = std::move(*all[i]);
     } else {
       node.reason = std::move(all[i].error());
       if (!node.reason.proved || node.reason.isSlower)
-        node.lowerBound = node.reason.lowerBound;
+        node.bound = node.reason.bound;
     }
+    if (node.bound)
+      node.bound->within |= ofForm;
     if (wanted.overlap)
       if (auto ok = overlap(candidates[i], node); !ok)
         return tl::unexpected(ok.error());
@@ -145,7 +141,7 @@ Expected<std::vector<NodeResult>> NodeSearch::searchOn(const std::vector<Mesh> &
   return nodes;
 }
 
-void NodeSearch::withParts(const std::vector<StepPtr> &steps,
+void NodeSearch::withParts(const std::vector<ProgramPtr> &steps,
                            std::vector<Candidate> &candidates, std::vector<Outcome> &all,
                            std::vector<std::vector<std::string>> &notes, int parts) {
   std::vector<Candidate> again;
@@ -191,12 +187,16 @@ Expected<void> NodeSearch::overlap(const Candidate &candidate, NodeResult &node)
   auto fastest = planOverlapped(timing, *model, known, search);
   if (!fastest)
     return tl::unexpected(fastest.error());
-  node.overlap = OverlapTime{fastest->time, fastest->lowerBound};
+  node.overlap = OverlapTime{fastest->time,
+                             {fastest->lowerBound,
+                              spaceOf(candidate.graph, tiedLayers) |
+                                  (search.memoryLimit ? Bound::CountedBytes : 0U),
+                              0}};
   if (!fastest->plan)
     return {};
   if (!node.found) {
     node.found.emplace();
-    node.found->lowerBound = node.reason.lowerBound;
+    node.found->bound = node.reason.bound;
     node.found->variables = model->problem.variables.size();
     node.found->edges = model->problem.edges.size();
     node.found->tiedLayers = tiedLayers;
@@ -205,7 +205,7 @@ Expected<void> NodeSearch::overlap(const Candidate &candidate, NodeResult &node)
   found.plan = std::move(*fastest->plan);
   found.cost = evaluate(timing, found.plan);
   found.memory = memoryOf(timing, found.plan);
-  found.proved = found.proved && found.cost.total() == found.lowerBound;
+  found.proved = found.proved && found.cost.total() == found.bound.time;
   found.solveSeconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return {};
@@ -244,7 +244,9 @@ public:
     if (!found)
       return makeError("no plan: " + found.error().message);
     free[microBatches] = std::move(found->plan.strategies);
-    return FreeStep{found->memory.peak(), secondsOf(*found), secondsOf(found->lowerBound),
+    found->bound.within |= nodes.wanted.choosesRecompute ? Bound::SameRecompute : 0U;
+    found->bound.ignores |= Bound::Memory;
+    return FreeStep{found->memory.peak(), secondsOf(*found), found->bound,
                     nodes.source.rows()};
   }
 
@@ -272,10 +274,8 @@ private:
   static Expected<FormedStep> stepOf(const NodeResult &it) {
     if (!it.found)
       return makeError(it.reason.message);
-    return FormedStep{it.found->memory.peak(),
-                      secondsOf(*it.found),
-                      {},
-                      secondsOf(it.found->freeLowerBound)};
+    return FormedStep{
+        it.found->memory.peak(), secondsOf(*it.found), {}, it.found->freeBound};
   }
 
   NodeSearch &nodes;
@@ -287,10 +287,8 @@ private:
 void NodeSearch::takeForm(size_t node, const StepFitter &fitter, NodeResult made) {
   const StepFitter::Outcome &fastest = *fitter.best;
   NodeResult &before = result.nodes[node];
-  if (result.isAnyBounded)
-    made.lowerBound = before.lowerBound;
-  else if (fitter.lowerBoundSeconds)
-    made.lowerBound = picosOf(*fitter.lowerBoundSeconds);
+  if (before.bound)
+    made.bound = before.bound;
   before = std::move(made);
   best = node;
   result.form = fastest.form;
@@ -321,8 +319,8 @@ Expected<void> NodeSearch::searchFormsOf(size_t node) {
   if (refused.empty())
     refused = fitter.refused;
   // No number of micro-batches is faster than that.
-  if (wanted.choosesMicroBatches && fitter.lowerBoundSeconds)
-    result.nodes[node].lowerBound = picosOf(*fitter.lowerBoundSeconds);
+  if (wanted.choosesMicroBatches && fitter.bound)
+    result.nodes[node].bound = fitter.bound;
   if (!fitter.best || (known && *known <= fitter.best->seconds))
     return {};
   if (auto made = forms.take(fitter.best->form))
@@ -337,7 +335,7 @@ void NodeSearch::note(const Mesh &mesh, const NotFound &reason) {
 }
 
 bool NodeSearch::isLimitFelt(const NodeResult &node) const {
-  const Picos free = node.found ? node.found->freeLowerBound : node.reason.freeLowerBound;
+  const Picos free = node.found ? node.found->freeBound.time : node.reason.freeBound.time;
   if (node.found ? !node.found->isLimitFelt : free == 0)
     return false;
   return !best || static_cast<double>(result.nodes[*best].found->cost.total()) >
@@ -360,7 +358,7 @@ Expected<void> NodeSearch::boundAnyRecompute() {
         boundOfAnyRecompute((*step)->graph, (*step)->placement, optionsOf(**step, parts));
     if (!bound)
       return tl::unexpected(bound.error());
-    node.lowerBound = *bound;
+    node.bound = *bound;
     if (!*bound && !node.found) {
       node.reason.isSlower = false;
       node.reason.proved = true;
@@ -374,10 +372,10 @@ std::vector<size_t> NodeSearch::nodesToForm() const {
   const std::vector<NodeResult> &nodes = result.nodes;
   std::vector<size_t> order;
   for (size_t i = 0; i < nodes.size(); ++i)
-    if (!result.isAnyBounded || (nodes[i].lowerBound && isLimitFelt(nodes[i])))
+    if (!result.isAnyBounded || (nodes[i].bound && isLimitFelt(nodes[i])))
       order.push_back(i);
   if (result.isAnyBounded)
-    std::ranges::stable_sort(order, {}, [&](size_t i) { return nodes[i].lowerBound; });
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return nodes[i].bound->time; });
   order.resize(std::min(order.size(), wanted.most.meshes));
   return order;
 }
@@ -404,7 +402,7 @@ Expected<void> NodeSearch::searchForms() {
                                   : spent.count() > search.timeLimit))
       break;
     if (result.isAnyBounded && best &&
-        picosOf(bestSeconds() / (1 + goodEnough)) <= *result.nodes[i].lowerBound)
+        picosOf(bestSeconds() / (1 + goodEnough)) <= result.nodes[i].bound->time)
       break;
     if (auto ok = searchFormsOf(i); !ok)
       return ok;
@@ -476,10 +474,6 @@ Expected<PlanResult> NodeSearch::run() {
     return tl::unexpected(infeasible());
   tellForms();
   result.best = *best;
-  // What was chosen may be outside of the space of the bound.
-  NodeResult &chosen = result.nodes[*best];
-  if (result.isAnyBounded && chosen.lowerBound)
-    chosen.lowerBound = std::min(*chosen.lowerBound, chosen.found->cost.total());
   return std::move(result);
 }
 
@@ -488,17 +482,20 @@ Expected<PlanResult> search::bestPlan(StepSource &source, const Wanted &wanted) 
 }
 
 Expected<OverlapTime> search::overlapOf(const PlanResult &result, Timing &timing,
-                                        const Model &model) {
+                                        const Model &model, size_t tiedLayers) {
   const NodeResult &chosen = result.nodes[result.best];
   if (chosen.overlap) {
     OverlapTime overlap = *chosen.overlap;
     for (const NodeResult &it : result.nodes)
       if (it.overlap && !result.isFormChosen) // else of other forms of the step
-        overlap.lowerBound = std::min(overlap.lowerBound, it.overlap->lowerBound);
+        overlap.bound = leastOf(overlap.bound, it.overlap->bound);
     return overlap;
   }
   auto bound = overlapBound(timing, model);
   if (!bound)
     return tl::unexpected(bound.error());
-  return OverlapTime{simulate(timing, chosen.found->plan).time, *bound};
+  const unsigned ofMesh = result.nodes.size() > 1 ? Bound::OneMesh : 0U;
+  return OverlapTime{simulate(timing, chosen.found->plan).time,
+                     {*bound, spaceOf(timing.graph, tiedLayers) | ofMesh,
+                      chosen.found->freeBound.ignores}};
 }

@@ -279,12 +279,29 @@ int64_t search::leastDevices(const Timing &timing, int64_t memoryLimit, bool cou
   return high;
 }
 
-std::string search::necessaryText(const NecessaryMemory &needed) {
+/// "2.25 GiB or more, 1.84 GiB for weights and states in equal parts and …".
+static std::string necessaryText(const NecessaryMemory &needed) {
   return bytesText(needed.bytes()) + " or more, " + bytesText(needed.lasting) +
          " for weights and states in equal parts" +
          (needed.working > 0 ? " and " + bytesText(needed.working) + " for what '" +
                                    needed.product + "' reads"
                              : "");
+}
+
+Expected<void> search::checkNecessary(const FlowGraph &graph, const Placement &placement,
+                                      int64_t memoryLimit, bool countsWork) {
+  const Timing timing(graph, placement, /*anyRecompute=*/true);
+  const int64_t devices = graph.mesh.numRanks(),
+                least = leastDevices(timing, memoryLimit, countsWork);
+  if (least <= devices)
+    return {};
+  const std::string who =
+      devices == 1 ? "the device" : "each of " + std::to_string(devices) + " devices";
+  return makeError("no plan fits: whatever is chosen, " + who + " (" +
+                   placement.topology().device.name + ") needs " +
+                   necessaryText(necessaryMemory(timing, devices, countsWork)) +
+                   "; the limit is " + bytesText(memoryLimit) + "; " +
+                   std::to_string(least) + " devices or more are needed");
 }
 
 std::string search::kindsText(const MemoryUse &memory) {

@@ -55,6 +55,7 @@ namespace {
 struct Answer {
   Model model;
   solver::Solution solution;
+  size_t tiedLayers = 0;
 };
 } // namespace
 
@@ -83,7 +84,8 @@ static Expected<std::optional<Answer>> answerOf(Timing &timing,
                                                 const SearchOptions &options, Rows rows) {
   SearchOptions space = options;
   space.model.anyRecompute = true;
-  auto model = modelOf(timing, space, rows);
+  size_t tiedLayers = 0;
+  auto model = modelOf(timing, space, rows, &tiedLayers);
   if (!model)
     return tl::unexpected(model.error());
   if (options.memoryLimit && model->fixedBytes >= *options.memoryLimit)
@@ -102,17 +104,20 @@ static Expected<std::optional<Answer>> answerOf(Timing &timing,
     return tl::unexpected(solution.error());
   if (solution->status == solver::Status::Infeasible)
     return std::nullopt;
-  return Answer{std::move(*model), std::move(*solution)};
+  return Answer{std::move(*model), std::move(*solution), tiedLayers};
 }
 
-Expected<std::optional<Picos>> search::boundOfAnyRecompute(const FlowGraph &graph,
+Expected<std::optional<Bound>> search::boundOfAnyRecompute(const FlowGraph &graph,
                                                            const Placement &placement,
                                                            const SearchOptions &options) {
   Timing timing(graph, placement, /*anyRecompute=*/true);
-  return answerOf(timing, options, Rows::Least).map([](auto &&answer) {
-    return answer ? std::optional(static_cast<Picos>(answer->solution.lowerBound))
-                  : std::nullopt;
-  });
+  auto answer = answerOf(timing, options, Rows::Least);
+  if (!answer)
+    return tl::unexpected(answer.error());
+  if (!*answer)
+    return std::nullopt;
+  return Bound{static_cast<Picos>((*answer)->solution.lowerBound),
+               spaceOf(graph, (*answer)->tiedLayers), Bound::PartOfRecompute};
 }
 
 Expected<std::optional<RecomputeChoice>>

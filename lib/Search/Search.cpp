@@ -20,9 +20,24 @@ using namespace partita;
 using namespace partita::search;
 
 double Found::gap() const {
-  return cost.total() == 0 ? 0
-                           : static_cast<double>(cost.total() - lowerBound) /
-                                 static_cast<double>(cost.total());
+  return cost.total() <= bound.time ? 0
+                                    : static_cast<double>(cost.total() - bound.time) /
+                                          static_cast<double>(cost.total());
+}
+
+/// Whether a number is a product.
+static bool isComposite(int64_t n) {
+  for (int64_t d = 2; d * d <= n; ++d)
+    if (n % d == 0)
+      return true;
+  return false;
+}
+
+unsigned search::spaceOf(const FlowGraph &graph, size_t tiedLayers) {
+  const bool hasParts = std::ranges::any_of(
+      graph.mesh.axes(), [](const Mesh::Axis &axis) { return isComposite(axis.size); });
+  return Bound::FewCopies | (hasParts ? Bound::WholeAxes : 0U) |
+         (tiedLayers > 0 ? Bound::EqualLayersAlike : 0U);
 }
 
 static double secondsSince(std::chrono::steady_clock::time_point begin) {
@@ -71,6 +86,8 @@ private:
   Result orOutside(Result result, std::optional<Picos> upper);
   Expected<solver::Solution> run(Space &space, const Limits &limits);
   Result keep(const Space &space, const solver::Solution &answer);
+  /// Bound of an answer of the space.
+  Bound boundOf(const Space &space, const solver::Solution &answer) const;
 
   const Candidate &candidate;
   const SearchOptions &options;
@@ -126,18 +143,20 @@ Expected<void> Task::build(Space &space, Rows rows) {
 
 std::optional<Result> Task::begin() {
   if (options.stop.isRaised())
-    return fail({"cancelled", false, 0, false, std::nullopt});
+    return fail({"cancelled", false});
   auto start = std::chrono::steady_clock::now();
   if (auto ok = build(most, Rows::Most); !ok)
-    return fail({ok.error().message, true, 0, false, std::nullopt});
+    return fail({ok.error().message});
   found.variables = most.model.problem.variables.size();
   found.edges = most.model.problem.edges.size();
   found.buildSeconds = secondsSince(start);
   start = std::chrono::steady_clock::now();
   if (auto ok = most.rounds->relax(); !ok)
-    return fail({ok.error().message, true, 0, false, std::nullopt});
+    return fail({ok.error().message});
   found.solveSeconds = secondsSince(start);
-  found.lowerBound = found.freeLowerBound = lowerBound();
+  found.bound =
+      found.freeBound = {lowerBound(), spaceOf(candidate.graph, found.tiedLayers),
+                         options.memoryLimit ? Bound::Memory : 0U};
   return std::nullopt;
 }
 
@@ -197,8 +216,7 @@ Result Task::orOutside(Result result, std::optional<Picos> upper) {
   if (!outside || (upper && outside->time >= *upper) ||
       (result && result->cost.total() <= outside->time))
     return result;
-  found.lowerBound =
-      std::min(result ? result->lowerBound : result.error().lowerBound, outside->time);
+  found.bound = result ? result->bound : result.error().bound;
   found.plan = *outside->plan;
   found.cost = evaluate(timing, found.plan);
   found.memory = memoryOf(timing, found.plan);
@@ -215,12 +233,18 @@ Expected<solver::Solution> Task::run(Space &space, const Limits &limits) {
   return solution;
 }
 
+Bound Task::boundOf(const Space &space, const solver::Solution &answer) const {
+  const Bound own{static_cast<Picos>(answer.lowerBound),
+                  found.freeBound.within | (&space == &most ? Bound::CountedBytes : 0U)};
+  return own.time > found.freeBound.time ? own : found.freeBound;
+}
+
 Result Task::keep(const Space &space, const solver::Solution &answer) {
   found.plan = space.model.decide(timing, answer.choices);
   found.cost = evaluate(timing, found.plan);
-  found.lowerBound = static_cast<Picos>(answer.lowerBound);
+  found.bound = boundOf(space, answer);
   found.proved =
-      answer.status == solver::Status::Optimal && found.cost.total() == found.lowerBound;
+      answer.status == solver::Status::Optimal && found.cost.total() == found.bound.time;
   found.memory = memoryOf(timing, found.plan);
   found.isLimitFelt = most.rounds->isLimitFelt();
   return found;
@@ -232,24 +256,24 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
                 isLast};
   if (isLast)
     if (auto ok = beginFromKnown(); !ok)
-      return fail({ok.error().message, true, 0, false, std::nullopt});
+      return fail({ok.error().message});
   auto answer = run(most, limits);
   if (!answer)
-    return fail({answer.error().message, true, 0, false, std::nullopt});
+    return fail({answer.error().message});
   Space *space = &most;
   // Rows that count too much may be the reason that no answer fits.
-  const bool isSlowAnyway = upper && found.freeLowerBound >= *upper;
+  const bool isSlowAnyway = upper && found.freeBound.time >= *upper;
   if (answer->status == solver::Status::Infeasible && most.rounds->isLimitFelt() &&
       !isSlowAnyway) {
     if (!least) {
       least.emplace();
       if (auto ok = build(*least, Rows::Least); !ok)
-        return fail({ok.error().message, true, 0, false, std::nullopt});
+        return fail({ok.error().message});
     }
     space = &*least;
     answer = run(*least, limits);
     if (!answer)
-      return fail({answer.error().message, true, 0, false, std::nullopt});
+      return fail({answer.error().message});
   }
   if (!answer->choices.empty() && (!upper || answer->cost < *upper))
     return orOutside(keep(*space, *answer), upper);
@@ -257,8 +281,7 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
              isSlower = isProved && upper;
   return orOutside(
       fail({isSlower ? "no plan is faster than the best on another mesh" : answer->reason,
-            isProved, static_cast<Picos>(answer->lowerBound), isSlower, std::nullopt,
-            found.freeLowerBound}),
+            isProved, boundOf(*space, *answer), isSlower, std::nullopt, found.freeBound}),
       upper);
 }
 
@@ -269,9 +292,9 @@ static std::string timeText(Picos time) {
 /// Says what became of a candidate.
 static std::string outcomeText(const Result &result) {
   if (!result)
-    return result.error().message + ", at least " + timeText(result.error().lowerBound);
+    return result.error().message + ", at least " + timeText(result.error().bound.time);
   return "a plan of " + timeText(result->cost.total()) + " in " +
-         bytesText(result->memory.peak()) + ", at least " + timeText(result->lowerBound);
+         bytesText(result->memory.peak()) + ", at least " + timeText(result->bound.time);
 }
 
 namespace {
@@ -341,8 +364,7 @@ private:
     // A plan that is not the fastest is still worth telling.
     bool isWorse = results[i] && !result;
     if (isWorse) {
-      results[i]->lowerBound =
-          std::max(results[i]->lowerBound, result.error().lowerBound);
+      results[i]->bound = largerOf(results[i]->bound, result.error().bound);
       return;
     }
     results[i] = std::move(result);

@@ -40,6 +40,10 @@ static std::vector<std::string> namesOf(const RecomputeChoice &choice) {
   return names;
 }
 
+static double secondsOf(const Bound &bound) {
+  return static_cast<double>(bound.time) * 1e-12;
+}
+
 double StepFitter::fastest() const {
   double seconds = known.value_or(std::numeric_limits<double>::infinity());
   return best ? std::min(seconds, best->seconds) : seconds;
@@ -104,9 +108,9 @@ Expected<bool> StepFitter::tryPlain(int64_t count) {
     keep({{}, *plain, 0});
     return false;
   }
-  if (count == 1 && fits && plain->leastSeconds &&
-      *plain->seconds <= (1 + goodEnough) * *plain->leastSeconds) {
-    lowerBoundSeconds = plain->leastSeconds;
+  if (count == 1 && fits && plain->freeBound &&
+      *plain->seconds <= (1 + goodEnough) * secondsOf(*plain->freeBound)) {
+    bound = plain->freeBound;
     keep({{}, *plain, *plain->seconds});
     return false;
   }
@@ -127,9 +131,9 @@ Expected<bool> StepFitter::tryPlain(int64_t count) {
   if (count == 1) {
     freeSeconds = free->seconds;
     rows = free->rows;
-    lowerBoundSeconds = free->lowerBoundSeconds;
-  } else if (lowerBoundSeconds && free->lowerBoundSeconds) {
-    lowerBoundSeconds = std::min(*lowerBoundSeconds, *free->lowerBoundSeconds);
+    bound = free->bound;
+  } else if (bound && free->bound) {
+    bound = leastOf(*bound, *free->bound);
   }
   if (plain)
     keep({{count}, *plain, plain->seconds.value_or(free->seconds)});
@@ -154,7 +158,7 @@ int64_t StepFitter::excess(int64_t count, const RecomputeChoice &choice) {
   keep({{count, choice}, *step, step->seconds.value_or(expected)});
   bytes = step->bytes - wanted.limit;
   // A search with a little too little recompute makes the step fit by slower layouts.
-  const double least = step->leastSeconds.value_or(expected);
+  const double least = step->freeBound ? secondsOf(*step->freeBound) : expected;
   const bool isSlow = step->seconds && *step->seconds > (1 + goodEnough) * least;
   return bytes = bytes <= 0 && isSlow ? little : bytes;
 }

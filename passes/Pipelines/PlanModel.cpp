@@ -28,9 +28,9 @@ using namespace partita;
 
 namespace {
 /// A step and its flow graph in the program.
-struct Program : search::Step {
-  Program(std::unique_ptr<dist::ProgramFlow> flow, Placement placement)
-      : Step(flow->graph, std::move(placement)), flow(std::move(flow)) {}
+struct FlowProgram : search::StepProgram {
+  FlowProgram(std::unique_ptr<dist::ProgramFlow> flow, Placement placement)
+      : StepProgram(flow->graph, std::move(placement)), flow(std::move(flow)) {}
   std::unique_ptr<dist::ProgramFlow> flow;
 };
 
@@ -40,7 +40,7 @@ public:
   ModelSteps(Job &job, Compiler &compiler, const Topology &topology)
       : job(job), compiler(compiler), topology(topology) {}
 
-  Expected<std::shared_ptr<const search::Step>>
+  Expected<std::shared_ptr<const search::StepProgram>>
   step(const Mesh &mesh, const search::StepForm &form) override {
     return derive(form.microBatches == 1 ? std::nullopt
                                          : std::optional(form.microBatches),
@@ -48,10 +48,10 @@ public:
         .and_then([&] { return programOn(mesh); });
   }
 
-  std::optional<search::Pins> statesInParts(const search::Step &step,
+  std::optional<search::Pins> statesInParts(const search::StepProgram &step,
                                             const std::vector<Strategy> &strategies,
                                             std::vector<std::string> &notes) override {
-    auto homes = homesInParts(function(), *static_cast<const Program &>(step).flow,
+    auto homes = homesInParts(function(), *static_cast<const FlowProgram &>(step).flow,
                               strategies, {}, notes);
     return homes ? std::optional(pinsFor(step.graph, *homes)) : std::nullopt;
   }
@@ -63,7 +63,7 @@ public:
                         std::optional<PlanRecompute> recompute);
   /// The program's flow graph on a mesh, and what hints ask of it; the module has the
   /// mesh then.
-  Expected<std::shared_ptr<const Program>> programOn(const Mesh &mesh);
+  Expected<std::shared_ptr<const FlowProgram>> programOn(const Mesh &mesh);
   func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
 
 private:
@@ -74,7 +74,7 @@ private:
   Compiler &compiler;
   const Topology &topology;
   /// Of the module as it is, by mesh.
-  std::map<std::string, std::shared_ptr<const Program>> programs;
+  std::map<std::string, std::shared_ptr<const FlowProgram>> programs;
 };
 
 class Planner {
@@ -95,12 +95,12 @@ private:
   Expected<std::future<KnownPlans>> startKnown();
   /// Finds out what is told of the best plan beside itself.
   Expected<void> completeStory(PlanStory &story, search::Timing &timing,
-                               const Program &program);
+                               const FlowProgram &program);
   /// Writes the files that were asked for; says so.
   Expected<std::string> writeFiles(const PlanStory &story, search::Timing &timing,
-                                   const Program &program);
+                                   const FlowProgram &program);
   /// Writes the plan into the program; plan.json.
-  Expected<std::string> record(const PlanStory &story, const Program &program);
+  Expected<std::string> record(const PlanStory &story, const FlowProgram &program);
   Expected<PlannedModel> finish();
   const search::NodeResult &chosen() const { return result.nodes[result.best]; }
 
@@ -135,12 +135,12 @@ Expected<void> ModelSteps::derive(std::optional<int64_t> microBatches,
   return ok;
 }
 
-Expected<std::shared_ptr<const Program>> ModelSteps::programOn(const Mesh &mesh) {
+Expected<std::shared_ptr<const FlowProgram>> ModelSteps::programOn(const Mesh &mesh) {
   if (job.stop.isRaised())
     return makeError("cancelled");
   (*compiler.module)
       ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
-  std::shared_ptr<const Program> &known = programs[mesh.str()];
+  std::shared_ptr<const FlowProgram> &known = programs[mesh.str()];
   if (known)
     return known;
   auto flow = dist::buildFlow(function(), mesh, dist::Callees::Inlined);
@@ -150,7 +150,7 @@ Expected<std::shared_ptr<const Program>> ModelSteps::programOn(const Mesh &mesh)
   auto placement = Placement::create((*flow)->graph.mesh, topology);
   if (!placement)
     return tl::unexpected(placement.error());
-  auto program = std::make_shared<Program>(std::move(*flow), std::move(*placement));
+  auto program = std::make_shared<FlowProgram>(std::move(*flow), std::move(*placement));
   program->parameters = parametersOf(function(), *program->flow);
   if (job.request.hints) {
     auto pins = pinsOf(program->flow->graph);
@@ -197,8 +197,10 @@ search::Wanted Planner::wantedOn(std::vector<Mesh> meshes) const {
   wanted.search.stop = job.stop;
   wanted.search.enough = options.enough;
   wanted.search.log = options.log;
-  wanted.choosesMicroBatches = choosesAccumulation(job);
-  wanted.choosesRecompute = choosesRecompute(job);
+  if (choosesStep(job)) {
+    wanted.choosesMicroBatches = choosesAccumulation(job);
+    wanted.choosesRecompute = choosesRecompute(job);
+  }
   wanted.overlap = options.overlap;
   wanted.progress = job.progress;
   return wanted;
@@ -221,12 +223,12 @@ Expected<std::vector<Mesh>> Planner::meshes() {
 Expected<std::future<Planner::KnownPlans>> Planner::startKnown() {
   std::vector<const search::NodeResult *> order{&chosen()};
   for (const search::NodeResult &it : result.nodes)
-    if (it.lowerBound && &it != &chosen())
+    if (it.bound && &it != &chosen())
       order.push_back(&it);
   std::stable_sort(order.begin() + 1, order.end(),
-                   [](auto *a, auto *b) { return *a->lowerBound < *b->lowerBound; });
+                   [](auto *a, auto *b) { return a->bound->time < b->bound->time; });
   struct OnMesh {
-    std::shared_ptr<const Program> program;
+    std::shared_ptr<const FlowProgram> program;
     search::Picos lowerBound;
   };
   std::vector<OnMesh> all;
@@ -234,7 +236,7 @@ Expected<std::future<Planner::KnownPlans>> Planner::startKnown() {
     auto program = steps.programOn(it->mesh);
     if (!program)
       return tl::unexpected(program.error());
-    all.push_back({std::move(*program), it->lowerBound.value_or(0)});
+    all.push_back({std::move(*program), it->bound.value_or(search::Bound()).time});
   }
   return std::async(
       std::launch::async,
@@ -248,22 +250,22 @@ Expected<std::future<Planner::KnownPlans>> Planner::startKnown() {
 }
 
 Expected<void> Planner::completeStory(PlanStory &story, search::Timing &timing,
-                                      const Program &program) {
+                                      const FlowProgram &program) {
   auto pricing = startKnown(); // beside what else is told
   if (!pricing)
     return tl::unexpected(pricing.error());
   search::SearchOptions again = wantedOn({}).search;
   again.pins = program.pins;
   story.reshards = search::costliestReshards(timing, chosen().found->plan, 5);
-  auto model = search::modelOf(timing, again);
+  size_t tiedLayers = 0;
+  auto model = search::modelOf(timing, again, search::Rows::Most, &tiedLayers);
   if (!model)
     return tl::unexpected(model.error());
-  auto overlapped = search::overlapOf(result, timing, *model);
+  auto overlapped = search::overlapOf(result, timing, *model, tiedLayers);
   if (!overlapped)
     return tl::unexpected(overlapped.error());
   story.overlap = *overlapped;
   story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
-  story.isForOverlap = options.overlap && !result.isFormChosen;
   story.known = pricing->get();
   story.name = search::planName(program.graph, chosen().found->plan.strategies);
   story.rates = ratesOf(*program.flow, *chosen().found, target);
@@ -271,7 +273,7 @@ Expected<void> Planner::completeStory(PlanStory &story, search::Timing &timing,
 }
 
 Expected<std::string> Planner::writeFiles(const PlanStory &story, search::Timing &timing,
-                                          const Program &program) {
+                                          const FlowProgram &program) {
   std::string text;
   if (!options.hintsOutput.empty()) {
     job.progress("shortening hints");
@@ -290,19 +292,16 @@ Expected<std::string> Planner::writeFiles(const PlanStory &story, search::Timing
   return text;
 }
 
-Expected<std::string> Planner::record(const PlanStory &story, const Program &program) {
+Expected<std::string> Planner::record(const PlanStory &story,
+                                      const FlowProgram &program) {
   writeFound(steps.function(), *program.flow, *chosen().found, target);
   auto known = dist::certificateOf(*compiler.module);
   if (!known)
     return tl::unexpected(known.error());
   PlanCertificate &certificate = **known;
-  certificate.lowerBoundSeconds = static_cast<double>(boundOf(result.nodes)) * 1e-12;
-  certificate.gap = certificate.stepSeconds == 0
-                        ? 0
-                        : 1 - certificate.lowerBoundSeconds / certificate.stepSeconds;
-  certificate.proved = certificate.lowerBoundSeconds == certificate.stepSeconds;
+  certificate.setBound(planBound(search::boundOf(result.nodes)));
   certificate.overlapped = {static_cast<double>(story.overlap->time) * 1e-12,
-                            static_cast<double>(story.overlap->lowerBound) * 1e-12};
+                            static_cast<double>(story.overlap->bound.time) * 1e-12};
   certificate.searchSeconds = searchSeconds;
   dist::setCertificate(*compiler.module, certificate);
   compiler.report.notes = {searchNote(*chosen().found, target)};

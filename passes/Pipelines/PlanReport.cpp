@@ -92,8 +92,8 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
     page.levels.push_back({topology.levels[l].name, topology.levels[l].size,
                            topology.levels[l].bandwidth, profile.links[l]});
   page.seconds = secondsOf(found.cost.total());
-  page.lowerBound = secondsOf(boundOf(story.result.nodes));
   page.choices = story.result.notes;
+  page.boundText = boundText(boundOf(story.result.nodes), found.cost.total());
   if (std::string text = overlapText(story); !text.empty())
     page.choices.insert(page.choices.begin(), std::move(text));
   if (std::string text = ratesText(story.rates); !text.empty())

@@ -82,9 +82,9 @@ static std::string knownText(const PlanStory &story, const Found &found) {
 std::string partita::meshText(const NodeResult &mesh) {
   if (mesh.found)
     return timeText(mesh.found->cost.total());
-  if (!mesh.lowerBound)
+  if (!mesh.bound)
     return mesh.reason.message;
-  const std::string least = "at least " + timeText(*mesh.lowerBound);
+  const std::string least = "at least " + timeText(mesh.bound->time);
   if (mesh.reason.isSlower)
     return least;
   return (mesh.reason.proved ? "fits only if something is computed again, "
@@ -99,7 +99,7 @@ static std::string meshesText(const PlanStory &story) {
   for (const NodeResult &it : story.result.nodes)
     result +=
         "  " + it.mesh.str() + ": " + meshText(it) +
-        (it.found && !it.found->proved ? ", at least " + timeText(*it.lowerBound) : "") +
+        (it.found && !it.found->proved ? ", at least " + timeText(it.bound->time) : "") +
         "\n";
   return result;
 }
@@ -108,19 +108,43 @@ std::string partita::overlapText(const PlanStory &story) {
   if (!story.overlap)
     return "";
   const auto &[time, bound] = *story.overlap;
-  double gap =
-      time == 0 ? 0 : static_cast<double>(time - bound) / static_cast<double>(time);
-  return "with overlap: " + timeText(time) + " simulated, at least " + timeText(bound) +
-         (story.isForOverlap || story.result.nodes.size() == 1 ? "" : " on this mesh") +
-         (story.isForOverlap || !story.target.memoryLimit ? "" : " with any memory") +
+  double gap = time <= bound.time
+                   ? 0
+                   : static_cast<double>(time - bound.time) / static_cast<double>(time);
+  return "with overlap: " + timeText(time) + " simulated, at least " +
+         timeText(bound.time) + (bound.within & Bound::OneMesh ? " on this mesh" : "") +
+         (bound.ignores & Bound::Memory ? " with any memory" : "") +
          formatted(" (a gap of %.2f%%)", 100 * gap) +
          ", were collectives in flight while kernels run";
+}
+
+/// "a, b and c".
+static std::string listText(const std::vector<std::string> &items) {
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < items.size() ? ", " : " and ") + items[i];
+  return text;
+}
+
+std::string partita::boundText(const Bound &bound, Picos total) {
+  const double gap = static_cast<double>(total - bound.time) /
+                     static_cast<double>(std::max<Picos>(1, total));
+  std::string text = "lower bound: " + timeText(bound.time);
+  text += bound.time == total  ? ": no plan is faster"
+          : bound.time < total ? formatted(", a gap of %.2f%%", 100 * gap)
+                               : ": this plan is faster than any in its space";
+  std::string space = bound.within ? "of plans that " + listText(withinTexts(bound)) : "";
+  if (bound.ignores && bound.time < total)
+    space +=
+        (space.empty() ? "it ignores " : "; it ignores ") + listText(ignoresTexts(bound));
+  if (!space.empty())
+    text += "\n  (" + space + ")";
+  return text;
 }
 
 std::string partita::planText(const PlanStory &story) {
   const NodeResult &best = story.best();
   const Found &found = *best.found;
-  Picos bound = boundOf(story.result.nodes);
   double build = 0, solve = 0;
   for (const NodeResult &it : story.result.nodes) {
     if (it.found) {
@@ -141,11 +165,7 @@ std::string partita::planText(const PlanStory &story) {
     result += "parallelism: " + story.name + "\n";
   if (std::string text = ratesText(story.rates); !text.empty())
     result += "throughput: " + text + "\n";
-  double gap =
-      total == 0 ? 0 : static_cast<double>(total - bound) / static_cast<double>(total);
-  result += "lower bound: " + timeText(bound) +
-            (bound == total ? ": no plan is faster\n"
-                            : formatted(", a gap of %.2f%%\n", 100 * gap));
+  result += boundText(boundOf(story.result.nodes), total) + "\n";
   if (std::string text = overlapText(story); !text.empty())
     result += text + "\n";
   result += memoryText(found, story.target);

@@ -154,7 +154,12 @@ Expected<FreeStep> CompiledForms::unlimited(int64_t microBatches) {
                 static_cast<double>(search::evaluate(timing, plan).total()) * 1e-12,
                 std::nullopt, compiler.rows};
   if (const auto &certificate = compiler.plan.entry().certificate)
-    step.lowerBoundSeconds = certificate->lowerBoundSeconds;
+    step.bound = search::boundOf(search::picosOf(certificate->bound.seconds),
+                                 certificate->bound.within, certificate->bound.ignores);
+  if (step.bound) {
+    step.bound->ignores |= search::Bound::Memory;
+    step.bound->within |= choosesRecompute(job) ? search::Bound::SameRecompute : 0U;
+  }
   free.insert_or_assign(microBatches, Free{std::move(*program), plan.strategies});
   return step;
 }
@@ -211,7 +216,7 @@ static std::string noteOf(const StepFitter &fitter, int64_t limit) {
   const RecomputeChoice &again = found.form.recompute;
   std::string text;
   if (fitter.rows)
-    text = textOf(found.form.microBatches, *fitter.rows) + "; " +
+    text = search::textOf(found.form.microBatches, *fitter.rows) + "; " +
            (fitter.refused.empty() ? "" : fitter.refused + "; ");
   if (!again.nodes.empty())
     text += "recompute: " + textOf(again, fitter.freeSeconds) + "; ";
@@ -222,10 +227,23 @@ static std::string noteOf(const StepFitter &fitter, int64_t limit) {
   return text + ", the limit is " + std::to_string(limit);
 }
 
+/// An error where sums over the program say that nothing fits.
+static Expected<void> checkNecessary(const Job &job, int64_t limit) {
+  Compiler compiler(job);
+  return compiler.import()
+      .and_then([&] { return flowOf(compiler, job.request); })
+      .and_then([&](const PlannedFlow &it) {
+        return search::checkNecessary(it.flow->graph, it.placement, limit,
+                                      !choosesAccumulation(job));
+      });
+}
+
 Expected<void> partita::chooseStep(Job &job, std::vector<std::string> &notes) {
   const int64_t limit = *job.request.machine.memory;
   job.sources->keepsSteps = true;
   const Job given = job;
+  if (auto ok = checkNecessary(given, limit); !ok)
+    return ok;
   CompiledForms forms(given);
   StepFitter::Wanted wanted{choosesAccumulation(given), choosesRecompute(given), limit};
   wanted.progress = given.progress;
@@ -240,7 +258,8 @@ Expected<void> partita::chooseStep(Job &job, std::vector<std::string> &notes) {
   const bool repeats = !found.form.recompute.nodes.empty();
   if (!repeats && !fitter.rows)
     return {};
-  job.feedback.lowerBoundSeconds = fitter.lowerBoundSeconds;
+  if (fitter.bound)
+    job.feedback.bound = planBound(*fitter.bound);
   if (fitter.rows)
     job.feedback.microBatches = count;
   if (repeats) {

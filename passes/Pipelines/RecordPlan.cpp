@@ -48,12 +48,9 @@ Expected<void> Compiler::stateFacts() {
   auto known = dist::certificateOf(*module);
   if (!known)
     return tl::unexpected(known.error());
-  if (*known && job.feedback.lowerBoundSeconds) {
-    PlanCertificate &certificate = **known;
-    certificate.lowerBoundSeconds = *job.feedback.lowerBoundSeconds;
-    certificate.gap = 1 - certificate.lowerBoundSeconds / certificate.stepSeconds;
-    certificate.proved = certificate.lowerBoundSeconds == certificate.stepSeconds;
-    dist::setCertificate(*module, certificate);
+  if (*known && job.feedback.bound) {
+    (*known)->setBound(*job.feedback.bound);
+    dist::setCertificate(*module, **known);
   }
   return {};
 }

@@ -143,7 +143,7 @@ struct Feedback {
   bool makesBuckets = true;
   /// Of a step of which something was chosen: what no plan is faster than, with any such
   /// choice or none.
-  std::optional<double> lowerBoundSeconds;
+  std::optional<PlanCertificate::Bound> bound;
 };
 
 /// An error names the file, the place in it, and what was expected there.

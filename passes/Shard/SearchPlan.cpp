@@ -47,7 +47,7 @@ std::string partita::searchNote(const search::Found &found, const PlanTarget &ta
          seconds(found.cost.compute) + " of work, " + seconds(found.cost.conversions) +
          " of conversions) on " + target.topology.device.name + "; " +
          (found.proved ? "no plan is faster"
-                       : "no plan is faster than " + seconds(found.lowerBound) +
+                       : "no plan is faster than " + seconds(found.bound.time) +
                              ", a gap of " + gap) +
          (target.isHost
               ? "; no cluster file was given, so each mesh axis is taken for a level "
@@ -84,6 +84,11 @@ Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const Machine &machin
   return target;
 }
 
+PlanCertificate::Bound partita::planBound(const search::Bound &bound) {
+  return {static_cast<double>(bound.time) * 1e-12, search::withinTexts(bound),
+          search::ignoresTexts(bound)};
+}
+
 PlanCertificate::Rates partita::ratesOf(const dist::ProgramFlow &flow,
                                         const search::Found &found,
                                         const PlanTarget &target) {
@@ -103,10 +108,7 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
   PlanCertificate known;
   auto seconds = [](search::Picos time) { return static_cast<double>(time) * 1e-12; };
   known.stepSeconds = seconds(found.cost.total());
-  known.lowerBoundSeconds = seconds(found.lowerBound);
-  known.gap =
-      known.stepSeconds == 0 ? 0 : 1 - known.lowerBoundSeconds / known.stepSeconds;
-  known.proved = found.cost.total() == found.lowerBound;
+  known.setBound(planBound(found.bound));
   known.memoryPerDevice = found.memory.peak();
   known.memoryLimit = target.memoryLimit;
   known.communicationBytes = found.cost.receivedBytes;

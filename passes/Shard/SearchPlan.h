@@ -32,6 +32,9 @@ Expected<PlanTarget> planTarget(const Mesh &mesh, const Machine &machine);
 /// "auto: predicted 3.47 ms per run (…) on cpu-core; no plan is faster".
 std::string searchNote(const search::Found &found, const PlanTarget &target);
 
+/// A bound as a certificate has it.
+PlanCertificate::Bound planBound(const search::Bound &bound);
+
 /// What a step of the plan gets done.
 PlanCertificate::Rates ratesOf(const dist::ProgramFlow &flow, const search::Found &found,
                                const PlanTarget &target);

@@ -44,7 +44,8 @@ struct PlanPage {
   std::string model, device;
   std::vector<std::pair<std::string, int64_t>> axes; ///< of the mesh, major first
   std::vector<Level> levels;                         ///< from inside out
-  double seconds = 0, lowerBound = 0;
+  double seconds = 0;
+  std::string boundText;            ///< the bound, and what it speaks of
   std::vector<std::string> choices; ///< what else was chosen, a sentence each
   std::vector<Part> parts;          ///< of the seconds
   std::vector<int64_t> memory;      ///< bytes at each moment of the program

@@ -29,10 +29,10 @@
 namespace partita::search {
 
 /// A program in one form on one mesh.
-struct Step {
-  Step(const FlowGraph &graph, Placement placement)
+struct StepProgram {
+  StepProgram(const FlowGraph &graph, Placement placement)
       : graph(graph), placement(std::move(placement)) {}
-  virtual ~Step() = default;
+  virtual ~StepProgram() = default;
 
   const FlowGraph &graph; ///< finalized; of whoever made the step
   Placement placement;
@@ -45,12 +45,12 @@ class StepSource {
 public:
   virtual ~StepSource() = default;
   /// The program of a form on a mesh.
-  virtual Expected<std::shared_ptr<const Step>> step(const Mesh &mesh,
-                                                     const StepForm &form) = 0;
+  virtual Expected<std::shared_ptr<const StepProgram>> step(const Mesh &mesh,
+                                                            const StepForm &form) = 0;
   /// Pins by which states lie in parts on ranks that hold the same, as the specification
   /// asks, beside such strategies; `notes` say what stays whole. Absent: nothing of that
   /// is asked. The step is of the form that was asked for last.
-  virtual std::optional<Pins> statesInParts(const Step &step,
+  virtual std::optional<Pins> statesInParts(const StepProgram &step,
                                             const std::vector<Strategy> &strategies,
                                             std::vector<std::string> &notes) = 0;
   /// Rows of the batch, where the number of micro-batches is chosen.
@@ -83,7 +83,7 @@ struct Wanted {
 /// least.
 struct OverlapTime {
   Picos time = 0; ///< simulated
-  Picos lowerBound = 0;
+  Bound bound = {};
 };
 
 /// One mesh that was searched.
@@ -91,15 +91,14 @@ struct NodeResult {
   Mesh mesh;
   std::optional<Found> found; ///< absent: nothing fits
   NotFound reason;
-  /// Time below which no plan on this mesh lies; nothing where there is no plan at all.
-  std::optional<Picos> lowerBound;
+  std::optional<Bound> bound;          ///< absent: there is no plan at all
   std::vector<std::string> notes = {}; ///< of what was found
   /// With Wanted::overlap: of what was found, if anything was.
   std::optional<OverlapTime> overlap = std::nullopt;
 };
 
-/// The least bound of all nodes: no plan on any of them is faster.
-Picos boundOf(const std::vector<NodeResult> &nodes);
+/// Of plans on any of the nodes.
+Bound boundOf(const std::vector<NodeResult> &nodes);
 
 struct PlanResult {
   std::vector<NodeResult> nodes; ///< as Wanted::meshes
@@ -118,9 +117,9 @@ struct PlanResult {
 Expected<PlanResult> bestPlan(StepSource &source, const Wanted &wanted);
 
 /// Overlap of the plan that was found, as it was searched for, else on its mesh; the
-/// timing and model are of its step.
+/// timing and model, of so many tied layers, are of its step.
 Expected<OverlapTime> overlapOf(const PlanResult &result, Timing &timing,
-                                const Model &model);
+                                const Model &model, size_t tiedLayers);
 
 } // namespace partita::search
 

@@ -65,8 +65,10 @@ struct NecessaryMemory {
 NecessaryMemory necessaryMemory(const Timing &timing, int64_t devices, bool countsWork);
 /// The fewest devices of which each has room for that.
 int64_t leastDevices(const Timing &timing, int64_t memoryLimit, bool countsWork);
-/// "2.25 GiB or more, 1.84 GiB for weights and states in equal parts and …".
-std::string necessaryText(const NecessaryMemory &needed);
+/// An error where these sums say that nothing fits: what each device needs, for what, and
+/// how many devices are needed at least. The graph is finalized.
+Expected<void> checkNecessary(const FlowGraph &graph, const Placement &placement,
+                              int64_t memoryLimit, bool countsWork);
 
 /// "12 B of weights, 3 B of gradients, …" at the peak.
 std::string kindsText(const MemoryUse &memory);

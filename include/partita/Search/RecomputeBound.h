@@ -39,11 +39,10 @@ struct RecomputeChoice {
   bool operator==(const RecomputeChoice &) const = default;
 };
 
-/// Time that no step with any recompute is below, if it fits `options.memoryLimit`;
-/// absent: none fits. The step is one without recompute, with as many micro-batches as
-/// the others; the graph is finalized. As `options` has it layers are planned alike, in
-/// what they repeat, too: then the bound is of steps that do so.
-Expected<std::optional<Picos>> boundOfAnyRecompute(const FlowGraph &graph,
+/// Bound of steps with any recompute that fit `options.memoryLimit`; absent: none fits.
+/// The step is one without recompute, with as many micro-batches as the others; the graph
+/// is finalized. As `options` has it layers are planned alike, in what they repeat, too.
+Expected<std::optional<Bound>> boundOfAnyRecompute(const FlowGraph &graph,
                                                    const Placement &placement,
                                                    const SearchOptions &options);
 

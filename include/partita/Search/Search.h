@@ -7,6 +7,7 @@
 #define PARTITA_SEARCH_SEARCH_H
 
 #include "partita/Base/Stop.h"
+#include "partita/Search/Bound.h"
 #include "partita/Search/KnownPlans.h"
 #include "partita/Search/Memory.h"
 #include "partita/Search/Model.h"
@@ -36,22 +37,19 @@ struct SearchOptions {
 struct Found {
   Decided plan;
   PlanCost cost;
-  /// No plan of the space takes less; see SearchOptions::tieLayers. A bound that knows of
-  /// a memory limit is of plans that fit by Rows::Most; if none does, of all that fit; if
-  /// the plan found fits by its own figure alone, it is that without a limit. A faster
-  /// known plan outside of the space lowers it to its time.
-  Picos lowerBound = 0;
-  /// No plan of the space takes less, with any memory.
-  Picos freeLowerBound = 0;
+  Bound bound;
+  Bound freeBound; ///< with any memory
   /// Whether plans were left out because they need too much memory.
   bool isLimitFelt = false;
-  bool proved = false; ///< cost.total() == lowerBound
+  /// Whether no plan is faster, of those that the bound speaks of: a known plan may be
+  /// none of them, and faster than all.
+  bool proved = false;
   MemoryUse memory;
   double buildSeconds = 0, solveSeconds = 0;
   size_t variables = 0, edges = 0, tiedLayers = 0;
   /// Plans that the search began from; absent where it ended without them.
   std::shared_ptr<const std::vector<KnownPlan>> known;
-  /// (total − lower bound) / total.
+  /// (total − bound) / total; 0 where the plan is faster than the bound.
   double gap() const;
 };
 
@@ -61,18 +59,21 @@ struct Found {
 Expected<Model> modelOf(Timing &timing, const SearchOptions &options,
                         Rows rows = Rows::Most, size_t *tiedLayers = nullptr);
 
+/// Plans that a search of the program speaks of (Bound::Space), without a limit.
+unsigned spaceOf(const FlowGraph &graph, size_t tiedLayers);
+
 /// Why there is no plan.
 struct NotFound {
   std::string message;
   /// Whether there is none; else none was found in time, and one takes at least this.
   bool proved = true;
-  Picos lowerBound = 0;
+  Bound bound = {};
   /// Whether there may be plans, none of them faster than the best on another mesh.
   bool isSlower = false;
   /// With a memory limit that no plan meets: what the plan of least memory needs.
-  std::optional<MemoryUse> least;
-  /// As Found::freeLowerBound, where the problem without memory was solved.
-  Picos freeLowerBound = 0;
+  std::optional<MemoryUse> least = std::nullopt;
+  /// As Found::freeBound; 0 where the problem without memory was not solved.
+  Bound freeBound = {};
 };
 
 /// The graph is finalized; the parameters are those of a training step.

@@ -45,16 +45,15 @@ struct FormedStep {
   int64_t bytes = 0;
   std::optional<double> seconds = std::nullopt; ///< of one run, where a search says it
   PlanPeak peak = {};
-  /// Least time of the step with any memory, where a search says it.
-  std::optional<double> leastSeconds = std::nullopt;
+  /// Of the step with any memory, where a search says it.
+  std::optional<Bound> freeBound = std::nullopt;
 };
 
 /// A step planned without a limit, with nothing computed again.
 struct FreeStep {
-  int64_t bytes = 0;  ///< predicted
-  double seconds = 0; ///< predicted, of one run
-  /// Time that no plan is below, where that is known.
-  std::optional<double> lowerBoundSeconds = std::nullopt;
+  int64_t bytes = 0;                         ///< predicted
+  double seconds = 0;                        ///< predicted, of one run
+  std::optional<Bound> bound = std::nullopt; ///< where that is known
   /// Rows of the batch, where the number of micro-batches is chosen.
   std::optional<int64_t> rows = std::nullopt;
 };
@@ -143,8 +142,8 @@ public:
   double freeSeconds = 0;
   /// Likewise under the limit, if it fits and a search says it.
   std::optional<double> plainSeconds;
-  /// Time that no step is below, whatever is chosen, where that is known.
-  std::optional<double> lowerBoundSeconds;
+  /// Of steps with any number of micro-batches, if that is chosen, where it is known.
+  std::optional<Bound> bound;
   /// Bytes that steps need with nothing computed again, by number of micro-batches, if
   /// planned, and that the search expects without a limit.
   std::map<int64_t, int64_t> without, withoutLimit;

@@ -63,6 +63,12 @@ std::string partita::nameOf(const PlanEntry &entry) {
   return "PP" + std::to_string(entry.stages.size()) + (name.empty() ? "" : "·" + name);
 }
 
+void PlanCertificate::setBound(Bound of) {
+  bound = std::move(of);
+  gap = stepSeconds <= bound.seconds ? 0 : 1 - bound.seconds / stepSeconds;
+  proved = stepSeconds == bound.seconds;
+}
+
 std::string partita::ratesText(const PlanCertificate::Rates &rates) {
   if (rates.flopsPerDevice <= 0)
     return "";

@@ -70,7 +70,7 @@ TEST_CASE("equal layers under a memory limit: fits, and the bound holds") {
   auto free = search::search(graph, placement, options);
   REQUIRE(free);
   int64_t most = free->memory.peak();
-  Picos before = free->lowerBound;
+  Picos before = free->bound.time;
   int fitting = 0;
   for (int percent : {100, 90, 70, 60, 50, 30}) {
     INFO(percent << "% of " << most);
@@ -82,10 +82,10 @@ TEST_CASE("equal layers under a memory limit: fits, and the bound holds") {
     }
     ++fitting;
     CHECK(found->memory.peak() <= *options.memoryLimit);
-    CHECK(found->lowerBound <= found->cost.total());
+    CHECK(found->bound.time <= found->cost.total());
     // A plan for less memory cannot be faster than what is proved for more.
     CHECK(found->cost.total() >= before);
-    before = std::max(before, found->lowerBound);
+    before = std::max(before, found->bound.time);
     // Plans that may differ from layer to layer are no slower than the bound of the
     // whole program, whoever finds it.
     Timing timing(graph, placement);
@@ -185,7 +185,7 @@ TEST_CASE("tying the layers of a step does not make its plan slower") {
   REQUIRE(free);
   CHECK(static_cast<double>(tied->cost.total()) <=
         1.01 * static_cast<double>(free->cost.total()));
-  CHECK(tied->cost.total() >= free->lowerBound);
+  CHECK(tied->cost.total() >= free->bound.time);
 }
 
 TEST_CASE("a step that cannot keep its gathered weights gathers them for each pass") {

@@ -66,7 +66,7 @@ TEST_CASE("over several meshes: the best of each mesh's own search") {
         if (reason.isSlower && alone[i])
           CHECK(alone[i]->cost.total() > *fastest);
         if (reason.isSlower && alone[i])
-          CHECK(reason.lowerBound <= alone[i]->cost.total());
+          CHECK(reason.bound.time <= alone[i]->cost.total());
         if (!reason.isSlower)
           CHECK(!alone[i]);
       }

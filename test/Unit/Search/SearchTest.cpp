@@ -347,7 +347,7 @@ TEST_CASE("under memory: rounds find what the solver finds with all moments at o
     if (!found)
       continue;
     CHECK(found->memory.peak() <= *options.memoryLimit);
-    CHECK(found->lowerBound <= found->cost.total());
+    CHECK(found->bound.time <= found->cost.total());
     if (all->choices.empty()) {
       ++only;
       continue;

@@ -116,9 +116,18 @@ struct PlanMemory {
 
 /// What a search knows of its plan. Seconds of one run of the program, predicted.
 struct PlanCertificate {
-  double stepSeconds = 0, lowerBoundSeconds = 0;
-  double gap = 0;      ///< (step − lower bound) / step
-  bool proved = false; ///< no plan of the space is faster
+  double stepSeconds = 0;
+  /// No plan takes less that does what `within` says; it would be higher if it did not
+  /// ignore what `ignores` says. In words (Search/Bound.h).
+  struct Bound {
+    double seconds = 0;
+    std::vector<std::string> within = {}, ignores = {};
+  };
+  Bound bound = {};
+  double gap = 0;      ///< (step − bound) / step; 0 if the step is faster than the bound
+  bool proved = false; ///< the step takes as long as the bound
+  /// Makes gap and `proved` those of the step and a bound.
+  void setBound(Bound of);
   int64_t memoryPerDevice = 0;
   std::optional<int64_t> memoryLimit;
   int64_t communicationBytes = 0; ///< that one rank receives

@@ -32,7 +32,9 @@ template <typename Io> void visit(Io &io, As<Io, PlanCertificate::Level> &it) {
 
 template <typename Io> void visit(Io &io, As<Io, PlanCertificate> &it) {
   io.member("step_seconds", it.stepSeconds);
-  io.member("lower_bound_seconds", it.lowerBoundSeconds);
+  io.member("lower_bound_seconds", it.bound.seconds);
+  io.optional("bound_within", it.bound.within);
+  io.optional("bound_ignores", it.bound.ignores);
   io.member("gap", it.gap);
   io.member("proved", it.proved);
   io.member("memory_per_device", it.memoryPerDevice);
