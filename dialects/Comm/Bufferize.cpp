@@ -91,7 +91,8 @@ void comm::registerBufferization(DialectRegistry &registry) {
   registry.insert<BufferizationDialect, memref::MemRefDialect>();
   registry.addExtension(+[](MLIRContext *context, CommDialect *) {
     attachTo<AllReduceOp, ReduceScatterOp, ToPartialOp, AllGatherOp, SliceOp, AllToAllOp,
-             PermuteOp, ExchangeOp, RepadOp, HaloOp, MaskOp, LocalIndexOp>(context);
+             PermuteOp, ExchangeOp, RepadOp, HaloOp, PiecesOp, MaskOp, LocalIndexOp>(
+        context);
     ClaimOp::attachInterface<ClaimBufferization>(*context);
   });
 }

@@ -133,6 +133,18 @@ LogicalResult HaloOp::verify() {
   return success();
 }
 
+Pieces PiecesOp::getExchange() {
+  return getPieces().between(localShapeOf(getInput()), localShapeOf(targetOf(*this)));
+}
+
+LogicalResult PiecesOp::verify() {
+  if (failed(verifyForm(*this)) || failed(verifyMesh(*this, getPieces().getMesh())))
+    return failure();
+  if (auto ok = getExchange().verify(getDevices()); !ok)
+    return emitOpError("is inconsistent: ") << ok.error().message;
+  return success();
+}
+
 LogicalResult MaskOp::verify() {
   const Layout &layout = getLayout().getLayout();
   if (failed(verifyForm(*this)) || failed(verifySameShape(*this)) ||

@@ -171,6 +171,31 @@ def Comm_HaloOp : Comm_Op<"halo", [CommOpInterface]> {
   }];
 }
 
+def Comm_PiecesOp : Comm_Op<"pieces", [CommOpInterface]> {
+  let summary = "Boxes of what ranks have become boxes of what other ranks get";
+  let description = [{
+    In a program that is written per rank, whose tensors are whole in the words of the
+    layouts around. See `#dist.pieces`; elements that no piece fills are zero.
+
+    ```mlir
+    %1 = comm.pieces %0 by #dist.pieces<#mesh, 0 to 1 [0 to 0 of 8], 1 to 2 [0 to 0 of 8]>
+        : (tensor<8xf32>) -> tensor<8xf32>
+    ```
+  }];
+  let arguments = (ins Comm_Operand:$input, Optional<Comm_Buffer>:$out,
+                       Dist_PiecesAttr:$pieces);
+  let assemblyFormat = "$input (`into` $out^)? `by` $pieces attr-dict `:` "
+                       "functional-type(operands, results)";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The exchange in the terms of lib/.
+    ::partita::Pieces getExchange();
+    ::partita::AxisList getAxes() { return getExchange().axes(getDevices()); }
+    int64_t getReceivedElements() { return ::partita::pieceElements(getExchange()); }
+    const ::partita::Mesh &getDevices() { return getPieces().devices(); }
+  }];
+}
+
 def Comm_MaskOp : Comm_Op<"mask"> {
   let summary = "Overwrites the padding of `dims` with the neutral element of `kind`";
   let description = [{

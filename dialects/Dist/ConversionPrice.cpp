@@ -82,6 +82,10 @@ private:
   /// reads its slices. What is inside is a tensor of its own.
   void exchange(ManualOp op) {
     Layout to = op.getTo().getLayout().canonicalized();
+    if (auto pieces = op.getExchange()) {
+      StepTree(mesh, options, elementBytesOf(op.getInput()), price).pieces(*pieces);
+      return;
+    }
     if (auto found = places.find(op.getInput()); op.getEnter() && found != places.end()) {
       const Place &place = found->second;
       trees[place.tree].convert(place.node, place.layout, to);

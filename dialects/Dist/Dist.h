@@ -4,6 +4,7 @@
 
 #include "dialects/Interfaces/OpInterfaces.h"
 #include "partita/Base/Layout/Halo.h"
+#include "partita/Base/Layout/Pieces.h"
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Base/Phase.h"
 #include "partita/Rule/Sharding/NamedStrategy.h"

@@ -61,6 +61,15 @@ static llvm::hash_code hash_value(const HaloWindow &window) {
 static llvm::hash_code hash_value(const std::vector<HaloWindow> &windows) {
   return hashAll(windows);
 }
+static llvm::hash_code hash_value(const ExchangeRun &run) {
+  return llvm::hash_combine(run.before, run.after, run.length);
+}
+static llvm::hash_code hash_value(const Piece &piece) {
+  return llvm::hash_combine(piece.from, piece.to, hashAll(piece.runs));
+}
+static llvm::hash_code hash_value(const std::vector<Piece> &list) {
+  return hashAll(list);
+}
 } // namespace partita
 
 #define GET_ATTRDEF_CLASSES
@@ -315,4 +324,46 @@ Halo WindowsAttr::from(const Layout &before) const {
 WindowsAttr WindowsAttr::of(MeshAttr mesh, const Halo &halo) {
   auto positions = LayoutAttr::get(mesh.getContext(), mesh, halo.positions);
   return WindowsAttr::get(mesh.getContext(), positions, halo.windows, halo.fill);
+}
+
+static ParseResult parsePiece(AsmParser &parser, Piece &piece) {
+  auto run = [&] {
+    ExchangeRun &run = piece.runs.emplace_back();
+    return failure(parser.parseInteger(run.before) || parser.parseKeyword("to") ||
+                   parser.parseInteger(run.after) || parser.parseKeyword("of") ||
+                   parser.parseInteger(run.length));
+  };
+  return failure(parser.parseInteger(piece.from) || parser.parseKeyword("to") ||
+                 parser.parseInteger(piece.to) ||
+                 parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, run));
+}
+
+Attribute PiecesAttr::parse(AsmParser &parser, Type) {
+  MeshAttr mesh;
+  std::vector<Piece> list;
+  if (parser.parseLess() || parser.parseAttribute(mesh))
+    return {};
+  while (succeeded(parser.parseOptionalComma()))
+    if (parsePiece(parser, list.emplace_back()))
+      return {};
+  if (parser.parseGreater())
+    return {};
+  return PiecesAttr::get(parser.getContext(), mesh, list);
+}
+
+void PiecesAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  printer.printAttribute(getMesh());
+  for (const Piece &piece : getList()) {
+    printer << ", " << piece.from << " to " << piece.to << " [";
+    llvm::interleaveComma(piece.runs, printer, [&](const ExchangeRun &run) {
+      printer << run.before << " to " << run.after << " of " << run.length;
+    });
+    printer << "]";
+  }
+  printer << ">";
+}
+
+Pieces PiecesAttr::between(ArrayRef<int64_t> before, ArrayRef<int64_t> after) const {
+  return {before.vec(), after.vec(), getList()};
 }

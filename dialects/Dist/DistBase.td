@@ -192,4 +192,24 @@ def Dist_WindowsAttr : Dist_Attr<"Windows", "windows"> {
   }];
 }
 
+def Dist_PiecesAttr : Dist_Attr<"Pieces", "pieces"> {
+  let summary = "Which boxes of what ranks have become boxes of what ranks get";
+  let description = [{
+    Pieces, each with the rank that has it, the rank that gets it, and per dim the first
+    element there, the first element here, and their number. They are in the order of
+    receivers, then of senders; see partita/Base/Layout/Pieces.h. A row of 6 elements goes
+    one rank further, and the last rank's goes nowhere:
+
+        #dist.pieces<#mesh, 0 to 1 [0 to 0 of 1, 0 to 0 of 6], 1 to 2 [0 to 0 of 1, 0 to 0 of 6]>
+  }];
+  let parameters = (ins "::partita::dist::MeshAttr":$mesh,
+                        Dist_Struct<"std::vector<::partita::Piece>">:$list);
+  let extraClassDeclaration = [{
+    const ::partita::Mesh &devices() const { return getMesh().getMesh(); }
+    /// The exchange between tensors of these shapes.
+    ::partita::Pieces between(::llvm::ArrayRef<int64_t> before,
+                              ::llvm::ArrayRef<int64_t> after) const;
+  }];
+}
+
 #endif // PARTITA_DIALECTS_DIST_DISTBASE

@@ -69,21 +69,30 @@ def Dist_ManualOp : Op<Dist_Dialect, "manual",
     whole). `leave`: the operand is local, the result one tensor (`to` is whole).
     docs/manual.md has the primitives, and which values may differ between ranks.
 
+    `pieces`: no pair of layouts says what is sent, and `from` and `to` are the whole local
+    tensors. Boxes of the operand become boxes of other ranks' results.
+
     ```mlir
     %1 = dist.manual %0 from <#mesh, [{8}, {6} ] partial sum {tp}> to <#mesh, [{8}, {6} ]>
         : tensor<8x6xf32> -> tensor<8x6xf32>
     %2 = dist.manual enter %w from <#mesh, [{4}, {6} ]> to <#mesh, [{4}, {6: tp} ]>
         : tensor<4x6xf32> -> tensor<4x3xf32>
+    %3 = dist.manual %2 from <#mesh, [{4}, {3} ]> to <#mesh, [{4}, {3} ]>
+           pieces <#mesh, 0 to 1 [0 to 0 of 4, 0 to 0 of 3]>
+        : tensor<4x3xf32> -> tensor<4x3xf32>
     ```
   }];
   let arguments = (ins Dist_Tensor:$input, Dist_LayoutAttr:$from, Dist_LayoutAttr:$to,
-                       UnitAttr:$enter, UnitAttr:$leave);
+                       UnitAttr:$enter, UnitAttr:$leave,
+                       OptionalAttr<Dist_PiecesAttr>:$pieces);
   let results = (outs Dist_Tensor:$result);
   let assemblyFormat = "(`enter` $enter^)? (`leave` $leave^)? $input `from` $from `to` $to "
-                       "attr-dict `:` type($input) `->` type($result)";
+                       "(`pieces` $pieces^)? attr-dict `:` type($input) `->` type($result)";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// The steps that lead from the one layout to the other; the op has been verified.
+    /// What is sent where `pieces` says it; the op has been verified.
+    ::std::optional<::partita::Pieces> getExchange();
+    /// Else the steps that lead from the one layout to the other.
     ::partita::Expected<::partita::ReshardPlan> getPlan();
     /// Only what is received costs.
     int64_t getFlops() { return 0; }

@@ -28,6 +28,22 @@ static LogicalResult verifyEven(ManualOp op, StringRef what, LayoutAttr layout,
   return success();
 }
 
+/// Every rank has a tensor of its own and gets one of its own.
+static LogicalResult verifyPieces(ManualOp op) {
+  if (op.getPieces()->getMesh() != op.getFrom().getMesh())
+    return op.emitOpError("has pieces on mesh \"")
+           << op.getPieces()->devices().str() << "\" and layouts on mesh \""
+           << op.getFrom().devices().str() << "\"";
+  if (!op.getFrom().getLayout().isReplicated() || !op.getTo().getLayout().isReplicated())
+    return op.emitOpError("expected whole tensors around pieces, got ")
+           << op.getFrom().str() << " and " << op.getTo().str();
+  if (op.getEnter() || op.getLeave())
+    return op.emitOpError("exchanges pieces of local tensors, and enters or leaves");
+  if (auto ok = op.getExchange()->verify(op.getFrom().devices()); !ok)
+    return op.emitOpError("is inconsistent: ") << ok.error().message;
+  return success();
+}
+
 LogicalResult ManualOp::verify() {
   if (getFrom().getMesh() != getTo().getMesh())
     return emitOpError("leads from mesh \"")
@@ -39,7 +55,7 @@ LogicalResult ManualOp::verify() {
                         << around.getMesh().str() << "\"",
                     *this);
   const Layout &from = getFrom().getLayout(), &to = getTo().getLayout();
-  if (from.globalShape() != to.globalShape())
+  if (!getPieces() && from.globalShape() != to.globalShape())
     return emitOpError("leads from a tensor of shape [")
            << ArrayRef(from.globalShape()) << "] to one of shape ["
            << ArrayRef(to.globalShape()) << "]";
@@ -53,7 +69,13 @@ LogicalResult ManualOp::verify() {
   if ((getEnter() && !from.isReplicated()) || (getLeave() && !to.isReplicated()))
     return emitOpError("expected the tensor outside to be whole, got ")
            << (getEnter() ? getFrom() : getTo()).str();
-  return success();
+  return getPieces() ? verifyPieces(*this) : success();
+}
+
+std::optional<Pieces> ManualOp::getExchange() {
+  if (!getPieces())
+    return std::nullopt;
+  return getPieces()->between(shapeOf(getInput()), shapeOf(getResult()));
 }
 
 Expected<ShardingRule> ManualOp::inferShardingRule() {
@@ -257,7 +279,18 @@ private:
                                       since(operands));
   }
 
+  /// Who gets what is said by rank, so that what was the same need not be so now.
+  LogicalResult followPieces(ManualOp op) {
+    Differing taken = values[op.getInput()];
+    taken.add(mesh, op.getExchange()->differingAxes(mesh), op);
+    spread(op.getInputMutable(), taken);
+    values[op.getResult()] = std::move(taken);
+    return success();
+  }
+
   LogicalResult followManual(ManualOp op) {
+    if (op.getPieces())
+      return followPieces(op);
     Differing differing = values[op.getInput()];
     if (op.getEnter() && !differing.empty())
       return emitError(op.getLoc(), "'" + nodeName(op) +
@@ -361,7 +394,7 @@ private:
       OpBuilder builder(attribute.getContext());
       builder.setInsertionPointAfterValue(value);
       slot = ManualOp::create(builder, value.getLoc(), value.getType(), value, form, form,
-                              false, false);
+                              false, false, PiecesAttr());
       if (Operation *maker = value.getDefiningOp())
         setPhase(slot.getDefiningOp(), phaseOf(maker));
       Differing differing = values[value];

@@ -33,7 +33,9 @@ localOps(mlir::FunctionOpInterface function);
 /// `dist.manual` from a partial sum over those axes to the same. The rank's part is what
 /// it was; as that of a sum, its cotangents add up. An error is as of verifyManual.
 mlir::LogicalResult spreadManual(mlir::FunctionOpInterface function);
-inline bool isSpread(ManualOp op) { return op.getFrom() == op.getTo(); }
+inline bool isSpread(ManualOp op) {
+  return op.getFrom() == op.getTo() && !op.getPieces();
+}
 
 } // namespace partita::dist
 

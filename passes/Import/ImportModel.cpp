@@ -128,6 +128,7 @@ public:
                 const TrainingImport *training, const Mesh &mesh)
       : model(model), builder(context), importer(builder, result.weights) {
     importer.mesh = &mesh;
+    importer.nodes = &model.graph.nodes;
     importer.training = training;
   }
 

@@ -43,6 +43,8 @@ public:
   const TrainingImport *training = nullptr;
   /// Mesh of nodes that are written per rank.
   const Mesh *mesh = nullptr;
+  /// All nodes of the graph, for errors that are about several.
+  const std::vector<onnx_model::Node> *nodes = nullptr;
   /// The number of steps done, an argument; null where nothing trains.
   mlir::Value step;
   /// What becomes of arguments that are states.

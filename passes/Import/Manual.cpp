@@ -4,9 +4,10 @@
 // layout they have it then (docs/manual.md).
 //
 //===----------------------------------------------------------------------===//
-#include "passes/Import/Importer.h"
+#include "passes/Import/Manual.h"
 
 #include "dialects/Dist/Dist.h"
+#include "passes/Import/Compose.h"
 
 #include "llvm/ADT/StringExtras.h"
 
@@ -17,11 +18,23 @@ using onnx_model::Node;
 
 //===-- Groups ------------------------------------------------------------===//
 
-static std::string textOf(ArrayRef<int64_t> ranks) {
+std::string import::textOf(ArrayRef<int64_t> numbers) {
   return "[" +
-         llvm::join(llvm::map_range(ranks, [](int64_t r) { return std::to_string(r); }),
+         llvm::join(llvm::map_range(numbers, [](int64_t n) { return std::to_string(n); }),
                     ", ") +
          "]";
+}
+
+Expected<std::vector<int64_t>> import::numbersOf(StringRef text) {
+  std::vector<int64_t> numbers;
+  SmallVector<StringRef> parts;
+  if (!text.trim().empty())
+    text.split(parts, ',');
+  for (StringRef part : parts)
+    if (part.trim().getAsInteger(10, numbers.emplace_back()))
+      return makeError("\"" + text.str() + "\" has \"" + part.trim().str() +
+                       "\", which is no number");
+  return numbers;
 }
 
 /// The part of the mesh whose coordinates are `stride` ranks apart, `size` of them; none
@@ -121,9 +134,7 @@ static Error withMesh(const Mesh &mesh, Error error) {
   return error;
 }
 
-/// The axes of a node's group, major first; all of the mesh if it names none.
-static Expected<AxisList> groupOf(Importer &importer, const Node &node) {
-  const Mesh &mesh = *importer.mesh;
+Expected<AxisList> import::groupOf(const Mesh &mesh, const Node &node) {
   const auto *ranks = node.attribute<std::vector<std::string>>("groups");
   std::string text = stringAttr(node, "group", "");
   if (ranks && !text.empty())
@@ -186,7 +197,7 @@ static Expected<Exchange> begin(Importer &importer, const Node &node,
   Exchange exchange;
   exchange.x = importer.input(node, input.value_or(0));
   exchange.shape = shapeOf(exchange.x);
-  auto group = groupOf(importer, node);
+  auto group = groupOf(*importer.mesh, node);
   if (!group)
     return tl::unexpected(group.error());
   exchange.group = std::move(*group);
@@ -212,7 +223,7 @@ static Expected<Values> finish(Importer &importer, const Exchange &exchange,
     return tl::unexpected(ok.error());
   return Values{dist::ManualOp::create(builder, importer.location, type, exchange.x,
                                        layoutOf(exchange.from), layoutOf(exchange.to),
-                                       enters, leaves)
+                                       enters, leaves, dist::PiecesAttr())
                     .getResult()};
 }
 
@@ -346,40 +357,44 @@ static Expected<int64_t> rootOf(Importer &importer, const Node &node,
 }
 
 /// The root's block is all, those of others have no elements. Whoever has none reads.
-static Expected<Value> broadcast(Importer &importer, const Node &node, size_t input) {
-  auto exchange = begin(importer, node, input);
-  if (!exchange)
-    return tl::unexpected(exchange.error());
-  auto root = rootOf(importer, node, *exchange);
-  if (!root)
-    return tl::unexpected(root.error());
-  const Shape shape = exchange->shape;
-  if (shape.empty()) {
-    auto row = importer.reshape(exchange->x, {1});
+static void holdAtRoot(Exchange &exchange, int64_t root) {
+  if (exchange.members > 1 && elementCount(exchange.shape) != 0) {
+    DimFactor &rows = exchange.from.dims[0].factors[0];
+    rows.axes = exchange.group;
+    rows.blocks.assign(static_cast<size_t>(exchange.members), 0);
+    rows.blocks[static_cast<size_t>(root)] = rows.size;
+    rows.padded = rows.size * exchange.members;
+  } else if (exchange.members > 1) {
+    exchange.from.partial = {{ReduceKind::Sum, sorted(exchange.group)}};
+  }
+}
+
+static Expected<Value> broadcast(Importer &importer, Exchange exchange, int64_t root) {
+  const bool isScalar = exchange.shape.empty();
+  if (isScalar) {
+    auto row = importer.reshape(exchange.x, {1});
     if (!row)
       return row;
-    exchange->x = *row;
-    exchange->from = exchange->to = Layout::replicated({1});
+    exchange.x = *row;
+    exchange.from = exchange.to = Layout::replicated({1});
   }
-  if (exchange->members > 1 && elementCount(shape) != 0) {
-    DimFactor &rows = exchange->from.dims[0].factors[0];
-    rows.axes = exchange->group;
-    rows.blocks.assign(static_cast<size_t>(exchange->members), 0);
-    rows.blocks[static_cast<size_t>(*root)] = rows.size;
-    rows.padded = rows.size * exchange->members;
-  } else if (exchange->members > 1) {
-    exchange->from.partial = {{ReduceKind::Sum, sorted(exchange->group)}};
-  }
-  auto made = finish(importer, *exchange);
+  holdAtRoot(exchange, root);
+  auto made = finish(importer, exchange);
   if (!made)
     return tl::unexpected(made.error());
-  return shape.empty() ? importer.reshape(made->front(), {}) : made->front();
+  return isScalar ? importer.reshape(made->front(), {}) : made->front();
 }
 
 static Expected<Values> importBroadcast(Importer &importer, const Node &node) {
   Values results;
   for (size_t i = 0; i < std::max<size_t>(node.inputs.size(), 1); ++i) {
-    auto made = broadcast(importer, node, i);
+    auto exchange = begin(importer, node, i);
+    if (!exchange)
+      return tl::unexpected(exchange.error());
+    auto root = rootOf(importer, node, *exchange);
+    if (!root)
+      return tl::unexpected(root.error());
+    auto made = broadcast(importer, std::move(*exchange), *root);
     if (!made)
       return tl::unexpected(made.error());
     results.push_back(*made);
@@ -460,6 +475,141 @@ static Expected<Values> importOrtAllToAll(Importer &importer, const Node &node) 
   return dim.and_then([&](size_t d) { return allToAll(importer, *exchange, d, d); });
 }
 
+//===-- TensorRT's --------------------------------------------------------===//
+
+/// The group of one rank as its ranks; those of the other ranks lie along the same axes.
+static Expected<AxisList> groupOfRanks(const Mesh &mesh, ArrayRef<int64_t> ranks) {
+  if (ranks.empty())
+    return canonical(mesh.all());
+  for (auto [i, rank] : llvm::enumerate(ranks)) {
+    if (rank < 0 || rank >= mesh.numRanks())
+      return makeError("groups has " + std::to_string(rank) +
+                       ", which is no rank of the mesh \"" + mesh.str() + "\" of " +
+                       std::to_string(mesh.numRanks()));
+    if (llvm::is_contained(ranks.take_front(i), rank))
+      return makeError("groups has rank " + std::to_string(rank) + " twice");
+  }
+  AxisList axes = axesAlong(mesh, ranks);
+  if (ArrayRef(mesh.group(ranks.front(), axes)) == ranks)
+    return axes;
+  return makeError("the group of ranks " + textOf(ranks) +
+                   " lies along no axes of the mesh \"" + mesh.str() + "\"");
+}
+
+/// A number that says how many ranks there are, where it is there.
+static Expected<void> checkCount(const Node &node, const char *name, int64_t unset,
+                                 int64_t members) {
+  int64_t count = intAttr(node, name, unset);
+  if (count == members || count <= unset)
+    return {};
+  return makeError(std::string(name) + " " + std::to_string(count) +
+                   " is not the size of its group, " + std::to_string(members));
+}
+
+/// `groups` and the counts.
+static Expected<Exchange> beginRanks(Importer &importer, const Node &node) {
+  auto exchange = begin(importer, node);
+  if (!exchange)
+    return exchange;
+  auto group = groupOfRanks(*importer.mesh, intsAttr(node, "groups", {}));
+  if (!group)
+    return tl::unexpected(group.error());
+  exchange->group = std::move(*group);
+  exchange->members = product(exchange->group);
+  if (auto ok = checkCount(node, "group_size", 0, exchange->members); !ok)
+    return tl::unexpected(ok.error());
+  if (auto ok = checkCount(node, "nb_rank", 1, exchange->members); !ok)
+    return tl::unexpected(ok.error());
+  return exchange;
+}
+
+/// The member of its group that `root` is; a rank of the group that the node names.
+static Expected<int64_t> memberOf(const Mesh &mesh, const Node &node,
+                                  const Exchange &exchange) {
+  const std::vector<int64_t> named = intsAttr(node, "groups", {});
+  const int64_t root = intAttr(node, "root", -1);
+  const std::vector<int64_t> ranks =
+      mesh.group(named.empty() ? 0 : named.front(), exchange.group);
+  if (auto at = llvm::find(ranks, root); at != ranks.end())
+    return at - ranks.begin();
+  return makeError("root " + std::to_string(root) + " is no rank of its group " +
+                   textOf(ranks));
+}
+
+static std::string lowerAttr(const Node &node, const char *name) {
+  return StringRef(stringAttr(node, name, "")).lower();
+}
+
+/// The reduction that the node asks for is that of `from`; an average is a sum, divided.
+static Expected<Values> reduceRanks(Importer &importer, const Node &node,
+                                    Exchange &exchange) {
+  std::string word = lowerAttr(node, "reduce_op");
+  const bool isAverage = word == "avg";
+  auto kind = reduceKindFromName(isAverage ? "sum" : word);
+  if (!kind)
+    return makeError("reduce_op \"" + word + "\" is none of sum, prod, max, min and avg");
+  const Type type = getElementTypeOrSelf(exchange.x.getType());
+  if (type.isInteger(1) || (isAverage && !isa<FloatType>(type)))
+    return makeError("reduce_op \"" + word + "\" of " +
+                     std::string(name(*dtypeOf(type))) + "; cast it to floats");
+  if (!exchange.group.empty())
+    exchange.from.partial = {{*kind, sorted(exchange.group)}};
+  auto made = finish(importer, exchange);
+  if (!made || !isAverage)
+    return made;
+  Compose c(importer);
+  return c.results({c.div(made->front(), static_cast<double>(exchange.members))});
+}
+
+/// The root's rows in equal parts.
+static Expected<Values> scatterRanks(Importer &importer, const Node &node,
+                                     Exchange &exchange) {
+  auto root = memberOf(*importer.mesh, node, exchange);
+  if (!root)
+    return tl::unexpected(root.error());
+  if (auto ok = exchange.divides(0); !ok)
+    return tl::unexpected(ok.error());
+  holdAtRoot(exchange, *root);
+  exchange.to.dims[0].factors[0].axes = exchange.group;
+  return finish(importer, exchange);
+}
+
+static Expected<Values> importDistCollective(Importer &importer, const Node &node) {
+  auto exchange = beginRanks(importer, node);
+  if (!exchange)
+    return tl::unexpected(exchange.error());
+  const std::string what = lowerAttr(node, "collective_operation");
+  const bool isWhole = what == "all_reduce" || what == "reduce" || what == "broadcast";
+  if (!isWhole && exchange->shape.empty())
+    return makeError("a scalar has no rows to " + what);
+  // Whoever is not the root may have anything: all have what the root has.
+  if (what == "all_reduce" || what == "reduce" || what == "gather")
+    if (auto root = memberOf(*importer.mesh, node, *exchange);
+        !root && what != "all_reduce")
+      return tl::unexpected(root.error());
+  if (what == "all_reduce" || what == "reduce")
+    return reduceRanks(importer, node, *exchange);
+  if (what == "all_gather" || what == "gather")
+    return gather(importer, node, *exchange);
+  if (what == "all_to_all")
+    return allToAll(importer, *exchange, 0, 0);
+  if (what == "scatter")
+    return scatterRanks(importer, node, *exchange);
+  if (what == "reduce_scatter") {
+    if (auto ok = exchange->divides(0); !ok)
+      return tl::unexpected(ok.error());
+    exchange->to.dims[0].factors[0].axes = exchange->group;
+    return reduceRanks(importer, node, *exchange);
+  }
+  if (what != "broadcast")
+    return makeError("collective_operation \"" + what +
+                     "\" is none of all_reduce, all_gather, broadcast, reduce, "
+                     "reduce_scatter, all_to_all, gather and scatter");
+  return memberOf(*importer.mesh, node, *exchange).and_then([&](int64_t root) {
+    return single(broadcast(importer, *exchange, root));
+  });
+}
+
 void import::addManual(HandlerTable &table) {
   table["partita.AllReduce"] = importAllReduce;
   table["partita.AllGather"] = importAllGather;
@@ -471,4 +621,6 @@ void import::addManual(HandlerTable &table) {
   table["com.microsoft.AllReduce"] = importAllReduce;
   table["com.microsoft.AllGather"] = importOrtAllGather;
   table["com.microsoft.AllToAll"] = importOrtAllToAll;
+  table["DistCollective"] = importDistCollective;
+  addNeighbours(table);
 }

@@ -199,6 +199,15 @@ private:
   /// The rank's value is called whole around the op, as all of a program written per
   /// rank.
   LogicalResult lowerManual(OpBuilder &builder, dist::ManualOp op) {
+    if (op.getPieces()) {
+      Value now = comm::PiecesOp::create(builder, op.getLoc(), op.getType(),
+                                         part(builder, op.getInput()).value,
+                                         /*out=*/Value(), *op.getPieces())
+                      .getResult();
+      parts[op.getResult()] = {now, Layout::replicated(shapeOf(now)).canonicalized()};
+      ++numReshards;
+      return success();
+    }
     Layout to =
         op.getLeave() ? dist::outerLayout(op) : op.getTo().getLayout().canonicalized();
     Part now = op.getEnter() ? read(builder, op.getInput(), to)

@@ -80,6 +80,12 @@ private:
       return checkStep(step);
     if (auto halo = dyn_cast<comm::HaloOp>(op))
       return checkHalo(halo);
+    if (auto pieces = dyn_cast<comm::PiecesOp>(op)) {
+      states[pieces.getResult()] =
+          State::of(Layout::replicated(shapeOf(pieces.getResult())));
+      return expect(pieces, pieces.getInput(),
+                    Layout::replicated(shapeOf(pieces.getInput())));
+    }
     if (auto mask = dyn_cast<comm::MaskOp>(op))
       return checkMask(mask);
     if (auto index = dyn_cast<comm::LocalIndexOp>(op))

@@ -81,6 +81,9 @@ private:
     else if (auto halo = dyn_cast<comm::HaloOp>(op))
       tensors[halo.getResult()] =
           executeHalo(mesh, halo.getHalo(), tensors[halo.getInput()]);
+    else if (auto pieces = dyn_cast<comm::PiecesOp>(op))
+      tensors[pieces.getResult()] =
+          executePieces(mesh, pieces.getExchange(), tensors[pieces.getInput()]);
     else if (auto mask = dyn_cast<comm::MaskOp>(op))
       done = clean(mask);
     else if (auto index = dyn_cast<comm::LocalIndexOp>(op))
@@ -131,6 +134,10 @@ private:
   }
 
   Expected<void> exchange(dist::ManualOp op) {
+    if (auto pieces = op.getExchange()) {
+      tensors[op.getResult()] = executePieces(mesh, *pieces, tensors[op.getInput()]);
+      return {};
+    }
     auto plan = op.getPlan();
     if (!plan)
       return tl::unexpected(plan.error());

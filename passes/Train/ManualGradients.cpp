@@ -25,6 +25,8 @@ public:
 
   Expected<Values> run(Value cotangent) {
     const Layout &to = op.getTo().getLayout();
+    if (auto pieces = op.getExchange())
+      return f.results({sendBack(cotangent, pieces->back())});
     if (dist::isSpread(op))
       return Values{exchange(cotangent, to, whole)};
     if (!to.partial.empty())
@@ -32,7 +34,8 @@ public:
     if (from.partial.size() > 1)
       return makeError("it reduces in more than one way");
     if (from.hasBlocks())
-      return f.results({onRoot(cotangent)});
+      return f.results(
+          {onRoot(to.isReplicated() ? cotangent : exchange(cotangent, to, evenly()))});
     Value back = exchange(cotangent, to, whole, op.getLeave(), op.getEnter());
     if (from.partial.empty() || from.partial[0].kind == ReduceKind::Sum)
       return Values{back};
@@ -52,8 +55,31 @@ private:
     auto type = RankedTensorType::get(after.localShape(), f.type(value));
     return dist::ManualOp::create(
         builder, op.getLoc(), type, value, dist::LayoutAttr::get(context, mesh, before),
-        dist::LayoutAttr::get(context, mesh, after), enters, leaves);
+        dist::LayoutAttr::get(context, mesh, after), enters, leaves, dist::PiecesAttr());
   }
+
+  /// Each piece goes back to where it is from, and what was sent to several ranks adds
+  /// up.
+  Value sendBack(Value cotangent, const Pieces::Back &back) {
+    MLIRContext *context = builder.getContext();
+    dist::MeshAttr mesh = op.getFrom().getMesh();
+    auto whole = [&](const Shape &shape) {
+      return dist::LayoutAttr::get(context, mesh, Layout::replicated(shape));
+    };
+    auto type = RankedTensorType::get(back.pieces.after, f.type(cotangent));
+    Value given = dist::ManualOp::create(
+        builder, op.getLoc(), type, cotangent, whole(back.pieces.before),
+        whole(back.pieces.after), false, false,
+        dist::PiecesAttr::get(context, mesh, back.pieces.list));
+    if (back.layers == 1)
+      return given;
+    Shape layers = f.shape(op.getInput());
+    layers.insert(layers.begin(), back.layers);
+    return f.sum(f.reshape(given, layers), {0}, /*keep=*/false);
+  }
+
+  /// All elements, as the root has them.
+  Layout evenly() const { return Layout::replicated(from.globalShape()); }
 
   /// The root alone has given something of a broadcast: the rank whose block is not
   /// empty.

@@ -117,12 +117,211 @@ def broadcast(parts, mesh, groups, root):
     return [parts[group[root]] for group in groups]
 
 
-def cases(mesh):
-    """(node, attributes, group, shape, type, function, its arguments) of every case."""
+class Mail:
+    """What ranks have sent and nobody has read, in the order of sending."""
+
+    def __init__(self):
+        self.boxes = {}
+
+    def send(self, source, target, value):
+        if target >= 0:
+            self.boxes.setdefault((source, target), []).append(value)
+
+    def receive(self, source, target):
+        return self.boxes[source, target].pop(0)
+
+
+def exchange(parts, mesh, groups, sends, receives, shapes):
+    """NeighborExchange: each rank has a list of tensors and gets one."""
+    mail = Mail()
+    for rank, values in enumerate(parts):
+        for target, value in zip(sends[rank], values):
+            mail.send(rank, target, value)
+    return [[np.zeros(shape, parts[0][0].dtype) if source < 0 else mail.receive(source, rank)
+             for source, shape in zip(receives[rank], shapes)]
+            for rank in range(len(parts))]
+
+
+def strips(height, width, lens, inside):
+    """Of an image, the eight borders clockwise from the top: within it, or around it."""
+    top, bottom, left, right = lens
+    rows = [slice(0, top), slice(height - bottom, height), slice(0, height)] if inside else \
+        [slice(0, top), slice(top + height, top + height + bottom), slice(top, top + height)]
+    columns = [slice(0, left), slice(width - right, width), slice(0, width)] if inside else \
+        [slice(0, left), slice(left + width, left + width + right), slice(left, left + width)]
+    up, down, level = rows
+    west, east, middle = columns
+    return [(up, middle), (up, east), (level, east), (down, east), (down, middle),
+            (down, west), (level, west), (up, west)]
+
+
+def border_exchange(parts, mesh, groups, sends, receives, send_lens, receive_lens):
+    """NeighborExchangeV2; `receive_lens`: of the ranks that receive, 0 where none does."""
+    height, width = parts[0].shape[2:]
+    top, bottom, left, right = receive_lens
+    mail, results = Mail(), []
+    for rank, value in enumerate(parts):
+        for target, (rows, columns) in zip(sends[rank],
+                                           strips(height, width, send_lens, True)):
+            mail.send(rank, target, value[:, :, rows, columns])
+    for rank, value in enumerate(parts):
+        result = np.zeros((*value.shape[:2], top + height + bottom, left + width + right),
+                          value.dtype)
+        result[:, :, top:top + height, left:left + width] = value
+        for source, (rows, columns) in zip(receives[rank],
+                                           strips(height, width, receive_lens, False)):
+            if source >= 0:
+                result[:, :, rows, columns] = mail.receive(source, rank)
+        results.append(result)
+    return results
+
+
+def by_rank(lists):
+    return [",".join(map(str, numbers)) for numbers in lists]
+
+
+def shifted(mesh, groups, step, is_ring):
+    """By rank, the member that is `step` further; -1: none."""
+    result = []
+    for rank, group in enumerate(groups):
+        place = group.index(rank) + step
+        inside = 0 <= place < len(group)
+        result.append(group[place % len(group)] if is_ring or inside else -1)
+    return result
+
+
+def exchanges(mesh, axes, draw):
+    """Cases of NeighborExchange in one group."""
     f32, f64, i64, i32 = TYPES
+    groups = mesh.groups(axes or mesh.names)
+    n = len(groups[0])
+
+    def case(sends, receives, shapes, results, dtype, says=True):
+        attributes = {"send_rank_ids": by_rank(sends), "recv_rank_ids": by_rank(receives)}
+        if says:
+            attributes |= {"send_shapes": by_rank(shapes), "recv_shapes": by_rank(results),
+                           "recv_type": TYPES[dtype]}
+        return "NeighborExchange", attributes, axes, shapes, dtype, exchange, \
+            (sends, receives, results)
+
+    for step, is_ring in itertools.product({1, n - 1} - {0}, (True, False)):
+        to, back = shifted(mesh, groups, step, is_ring), shifted(mesh, groups, -step, is_ring)
+        for shape, dtype in (((), f32), ((7,), i64), ((3, 5), f32), ((0, 5), f64)):
+            yield case([[r] for r in to], [[r] for r in back], [shape], [shape], dtype)
+        # There and back: two tensors, of which each goes another way.
+        for dtype in (f32, i32):
+            yield case(list(zip(to, back)), list(zip(back, to)), [(3, 5), (7,)],
+                       [(3, 5), (7,)], dtype)
+    for trial in range(4):
+        # Each tensor by a permutation of the group, of which some ways are not there.
+        count = int(draw.integers(1, 4))
+        shapes = [[(3, 5), (7,), (), (0, 5), (2, 3, 5)][draw.integers(5)]
+                  for _ in range(count)]
+        sends, receives = np.full((2, mesh.ranks, count), -1)
+        for group in {tuple(group) for group in groups}:
+            for i in range(count):
+                for source, target in zip(group, draw.permutation(group)):
+                    if draw.integers(4):
+                        sends[source, i], receives[target, i] = target, source
+        if np.all(np.any(receives >= 0, 0)):
+            yield case(sends.tolist(), receives.tolist(), shapes, shapes,
+                       list(TYPES)[trial], bool(trial % 2))
+    if n > 1:
+        # One rank gets from all others, which get nothing: as many tensors as ranks.
+        sends = [[group[0]] if group[0] != r else [-1] for r, group in enumerate(groups)]
+        receives = [group[1:] if group[0] == r else [-1] * (n - 1)
+                    for r, group in enumerate(groups)]
+        yield case(sends, receives, [(3, 5)], [(3, 5)] * (n - 1), f32)
+
+
+def border_exchanges(mesh, axes):
+    """Cases of NeighborExchangeV2: ranks of a group as a grid or a column, which may be
+    closed to a ring where all neighbours are different ranks."""
+    f32, f64, i64, i32 = TYPES
+    groups = mesh.groups(axes or mesh.names)
+    sizes = [mesh.digit(0, axis)[1] for axis in axes or mesh.names] or [1]
+    across = sizes[-1] if len(sizes) > 1 else 1
+    down = len(groups[0]) // across
+    for turned, is_ring in itertools.product((False, True), (False, True)):
+        height, width = (across, down) if turned else (down, across)
+        if is_ring and not all(size == 1 or size >= 3 for size in (height, width)):
+            continue
+        neighbours = []
+        for rank, group in enumerate(groups):
+            row, column = divmod(group.index(rank), width)
+            list_of = []
+            for y, x in ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)):
+                if is_ring and (not y or height > 1) and (not x or width > 1):
+                    y, x = (row + y) % height, (column + x) % width
+                else:
+                    y, x = row + y, column + x
+                list_of.append(group[y * width + x] if 0 <= y < height and 0 <= x < width
+                               else -1)
+            neighbours.append(list_of)
+        # What is sent at the top is received at the bottom.
+        for top, bottom, left, right in ((1, 1, 1, 1), (2, 1, 0, 3), (0, 3, 2, 0)):
+            meets = [bottom, top, right, left]
+            some = [max(ranks[side] for ranks in neighbours) >= 0 for side in (0, 4, 6, 2)]
+            attributes = {"send_rank_ids": by_rank(neighbours),
+                          "recv_rank_ids": by_rank(neighbours),
+                          "send_lens": [top, bottom, left, right], "recv_lens": meets,
+                          "format": "NCHW"}
+            for shape, dtype in (((2, 3, 5, 7), f32), ((1, 1, 3, 3), i64), ((0, 2, 5, 3), f64)):
+                yield "NeighborExchangeV2", attributes, axes, shape, dtype, border_exchange, \
+                    (neighbours, neighbours, [top, bottom, left, right],
+                     [length if is_there else 0 for length, is_there in zip(meets, some)])
+
+
+def average(parts, mesh, groups):
+    return [np.add.reduce([parts[r] for r in group]) / len(group) for group in groups]
+
+
+def scatter(parts, mesh, groups, root):
+    return [np.split(parts[group[root]], len(group))[group.index(r)]
+            for r, group in enumerate(groups)]
+
+
+def tensor_rt(mesh, axes):
+    """Cases of TensorRT's DistCollective in one group."""
+    f32, f64, i64, i32 = TYPES
+    groups = mesh.groups(axes or mesh.names)
+    n = len(groups[0])
+    common = {"groups": groups[-1], "group_size": n} if axes else {"group_size": n}
+    if n > 1:
+        common["nb_rank"] = n
+
+    def case(what, op, shape, dtype, function, arguments, **more):
+        return "DistCollective", \
+            {"collective_operation": what, "reduce_op": op, "root": -1} | common | more, axes, \
+            shape, dtype, function, arguments
+
+    for op, dtype in itertools.product(REDUCE, (f32, i64)):
+        yield case("all_reduce", op, (3, 5), dtype, all_reduce, (op,))
+        yield case("REDUCE_SCATTER", op.upper(), (3 * n, 5), dtype, reduce_scatter, (op, 0))
+    for shape in ((), (7,), (0, 5)):
+        yield case("all_reduce", "avg", shape, f64, average, ())
+    for rows, dtype in itertools.product((0, 1, 3), (f32, i32)):
+        yield case("all_gather", "none", (rows, 5), dtype, all_gather, (0,))
+        yield case("all_to_all", "none", (rows * n, 5), dtype, all_to_all, (0, 0))
+    for root, rank in enumerate(groups[-1]):
+        yield case("broadcast", "none", (3, 5), f32, broadcast, (root,), root=rank)
+        yield case("reduce", "max", (3, 5), i32, all_reduce, ("max",), root=rank)
+        yield case("gather", "sum", (3, 5), f32, all_gather, (0,), root=rank)
+        for rows in (0, 1, 3):
+            yield case("scatter", "none", (rows * n, 5), i64, scatter, (root,), root=rank)
+
+
+def cases(mesh):
+    """(node, attributes, group, shape, type, function, its arguments) of every case; a list
+    of shapes: of several inputs."""
+    f32, f64, i64, i32 = TYPES
+    draw = np.random.default_rng(mesh.ranks)
     for axes in [(), *mesh.lists()]:
         groups = mesh.groups(axes or mesh.names)
         n = len(groups[0])
+        yield from exchanges(mesh, axes, draw)
+        yield from border_exchanges(mesh, axes)
+        yield from tensor_rt(mesh, axes)
         for op, dtype in itertools.product(REDUCE, TYPES):
             for shape in ((), (7,), (3, 5), (0, 5), (2, 3, 5)):
                 yield "AllReduce", {"op": op}, axes, shape, dtype, all_reduce, (op,)
@@ -161,14 +360,19 @@ class Model:
         self.mesh = mesh
         self.nodes, self.inputs, self.outputs = [], [], []
         self.fed, self.expected, self.names = [], [], []
+        self.cases = 0
         self.constants = {}
         self.draw = np.random.default_rng(len(mesh.text))
 
     def node(self, op, inputs, domain="", /, **attributes):
+        return self.node_of(op, inputs, 1, domain, **attributes)[0]
+
+    def node_of(self, op, inputs, count, domain, /, **attributes):
         name = f"{op}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], name, domain=domain,
+        names = [name, *(f"{name}_{i}" for i in range(1, count))]
+        self.nodes.append(helper.make_node(op, inputs, names, name, domain=domain,
                                            **attributes))
-        return name
+        return names
 
     def shaped(self, value, shape):
         key = "shape_" + "_".join(map(str, shape))
@@ -182,20 +386,30 @@ class Model:
 
     def add(self, op, attributes, axes, shape, dtype, function, arguments,
             domain="partita"):
-        ranks, name = self.mesh.ranks, f"x{len(self.inputs)}"
-        x = self.draw.integers(1, 4, (ranks, *shape)).astype(dtype)
-        y = np.stack(function(list(x), self.mesh, self.mesh.groups(axes or self.mesh.names),
-                              *arguments)).astype(dtype)
-        self.inputs.append(helper.make_tensor_value_info(name, TYPES[dtype], x.shape))
-        own = self.node("ToLocal", [name], "partita", layout=self.layout(shape))
-        group = written(self.mesh, axes, self.draw) if axes else {}
-        made = self.node(op, [self.shaped(own, shape)], domain, **attributes, **group)
-        local = self.shaped(made, (1, *y.shape[1:]))
-        out = self.node("ToGlobal", [local], "partita", layout=self.layout(y.shape[1:]))
-        self.outputs.append(helper.make_tensor_value_info(out, TYPES[dtype], y.shape))
-        self.fed.append(x)
-        self.expected.append(y)
-        self.names.append(f"{op} {attributes} {group} of {shape} {dtype}")
+        mesh, ranks = self.mesh, self.mesh.ranks
+        domain = "" if op == "DistCollective" else domain
+        shapes = shape if isinstance(shape, list) else [shape]
+        parts = [self.draw.integers(1, 4, (ranks, *own)).astype(dtype) for own in shapes]
+        own = list(zip(*parts)) if isinstance(shape, list) else list(parts[0])
+        results = function(own, mesh, mesh.groups(axes or mesh.names), *arguments)
+        results = list(zip(*results)) if isinstance(shape, list) else [results]
+        local = []
+        for x in parts:
+            name = f"x{len(self.inputs)}"
+            self.inputs.append(helper.make_tensor_value_info(name, TYPES[dtype], x.shape))
+            self.fed.append(x)
+            cut = self.node("ToLocal", [name], "partita", layout=self.layout(x.shape[1:]))
+            local.append(self.shaped(cut, x.shape[1:]))
+        group = written(mesh, axes, self.draw) if axes and domain == "partita" else {}
+        for made, result in zip(self.node_of(op, local, len(results), domain, **attributes,
+                                             **group), results):
+            y = np.stack(result).astype(dtype)
+            out = self.node("ToGlobal", [self.shaped(made, (1, *y.shape[1:]))], "partita",
+                            layout=self.layout(y.shape[1:]))
+            self.outputs.append(helper.make_tensor_value_info(out, TYPES[dtype], y.shape))
+            self.expected.append(y)
+            self.names.append(f"{op} {attributes} {group} of {shape} {dtype}")
+        self.cases += 1
 
     def save(self, folder):
         graph = helper.make_graph(self.nodes, "manual", self.inputs, self.outputs,
@@ -248,7 +462,7 @@ def check(partita, mesh, chosen, transports, work):
                 wrong.add(i)
                 print(f"mesh '{mesh.text}', {transport}: {model.names[i]}: expected\n"
                       f"{wanted}\ngot\n{got}", flush=True)
-    return len(wrong), len(model.expected)
+    return len(wrong), model.cases
 
 
 def block(by_hand):

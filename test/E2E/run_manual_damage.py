@@ -18,7 +18,7 @@ import tempfile
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 import tier
 
@@ -28,8 +28,10 @@ MESHES = {"dp=2,tp=3": (2, 3), "dp=3,tp=2": (3, 2), "dp=2,tp=2": (2, 2)}
 
 def node(op, inputs, output, **attributes):
     domain = "partita" if op in ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll",
-                                 "Broadcast", "ToLocal", "ToGlobal") else ""
-    return helper.make_node(op, inputs, [output], output, domain=domain, **attributes)
+                                 "Broadcast", "ToLocal", "ToGlobal", "NeighborExchange",
+                                 "NeighborExchangeV2") else ""
+    outputs = output if isinstance(output, list) else [output]
+    return helper.make_node(op, inputs, outputs, outputs[0], domain=domain, **attributes)
 
 
 def block(dp, tp):
@@ -54,6 +56,147 @@ def block(dp, tp):
     ]
 
 
+def neighbours(mesh):
+    """By rank, the next and the previous one along dp; -1: none."""
+    dp, tp = mesh
+    ranks = range(dp * tp)
+    return [r + tp if r + tp < dp * tp else -1 for r in ranks], \
+        [r - tp if r >= tp else -1 for r in ranks]
+
+
+def by_rank(*lists):
+    return [",".join(map(str, numbers)) for numbers in zip(*lists)]
+
+
+def stencil(dp, tp):
+    """Rows in parts over dp: a shift, one there and back, and borders of images."""
+    down, up = neighbours((dp, tp))
+    none = [-1] * (dp * tp)
+    rows = ROWS // dp
+    around = by_rank(up, none, none, none, down, none, none, none)
+    return [
+        node("ToLocal", ["x"], "cut", layout=f"[{{{ROWS}: dp}}, {{{WIDTH}}}]"),
+        node("NeighborExchange", ["cut"], "ring", send_rank_ids=by_rank(down),
+             recv_rank_ids=by_rank(up), send_shapes=[f"{rows},{WIDTH}"],
+             recv_shapes=[f"{rows},{WIDTH}"], recv_type=TensorProto.FLOAT),
+        node("Constant", [], "flat", value_ints=[rows * WIDTH]),
+        node("Reshape", ["ring", "flat"], "row"),
+        node("NeighborExchange", ["cut", "row"], ["two", "two_back"],
+             send_rank_ids=by_rank(down, up), recv_rank_ids=by_rank(up, down)),
+        node("Constant", [], "nchw", value_ints=[1, 1, rows, WIDTH]),
+        node("Reshape", ["cut", "nchw"], "image"),
+        node("NeighborExchangeV2", ["image"], "border", send_rank_ids=around,
+             recv_rank_ids=around, send_lens=[1, 2, 0, 0], recv_lens=[2, 1, 0, 0],
+             format="NCHW"),
+        node("ReduceMax", ["border"], "most", keepdims=0),
+        node("ReduceMax", ["two_back"], "more", keepdims=0),
+        node("Sum", ["ring", "two", "most", "more"], "result"),
+        node("ToGlobal", ["result"], "y", layout=f"[{{{ROWS}: dp}}, {{{WIDTH}}}]"),
+    ]
+
+
+def stencil_damages(mesh):
+    """As damages, of a stencil."""
+    dp, tp = mesh
+    count = dp * tp
+    down, up = neighbours(mesh)
+    none = [-1] * count
+
+    def change(name, *named, **values):
+        return f"{name} {values}", (name, *named), \
+            lambda nodes: attribute(nodes, name, **values)
+
+    def but(lists, rank, value):
+        return [value if r == rank else other for r, other in enumerate(lists)]
+
+    last, rows = count - 1, ROWS // dp
+    # Nobody takes it, or nobody gives it; or somebody does in another node.
+    yield change("ring", recv_rank_ids=by_rank(none))
+    yield change("ring", send_rank_ids=by_rank(none))
+    for rank in range(tp):
+        yield change("ring", send_rank_ids=by_rank(but(down, rank, -1)))
+        yield change("ring", recv_rank_ids=by_rank(but(up, last - rank, -1)))
+        yield change("ring", send_rank_ids=by_rank(but(down, rank, last if rank == 0 else 0)))
+        yield change("two", send_rank_ids=by_rank(but(down, rank, -1), up))
+        yield change("two", recv_rank_ids=by_rank(up, but(down, rank, -1)))
+    yield change("ring", send_rank_ids=by_rank(up), recv_rank_ids=by_rank(up))
+
+    def crossed(nodes):
+        attribute(nodes, "ring", recv_rank_ids=by_rank(none))
+        attribute(nodes, "two", send_rank_ids=by_rank(none, up))
+    yield "ring is received in two", ("ring", "two"), crossed
+
+    def crossed_back(nodes):
+        attribute(nodes, "ring", send_rank_ids=by_rank(none))
+        attribute(nodes, "two", recv_rank_ids=by_rank(none, down))
+    yield "two is received in ring", ("ring", "two"), crossed_back
+
+    # Lists that are none.
+    for name, key in itertools.product(("ring", "two", "border"),
+                                       ("send_rank_ids", "recv_rank_ids")):
+        width = {"ring": 1, "two": 2, "border": 8}[name]
+        for wrong in ([",".join(["0"] * (width + 1))] * count, [""] * count,
+                      [",".join(["-1"] * width)] * (count - 1),
+                      [",".join(["-1"] * (width - 1) + [str(count)])] * count,
+                      [",".join(["-1"] * (width - 1) + ["-2"])] * count,
+                      [",".join(["x"] * width)] * count, [-1] * (width + 1), [], None):
+            yield change(name, **{key: wrong})
+    for name in ("ring", "two", "border"):
+        yield change(name, group="tp")  # neighbours are along dp
+        yield change(name, group="pp")
+    # Shapes and types.
+    for key, wrong in itertools.product(
+            ("send_shapes", "recv_shapes"),
+            ([f"{rows},{WIDTH + 1}"], [f"{WIDTH},{rows + 1}"], ["-1,2"], ["a"], [""],
+             [f"{rows},{WIDTH}"] * 2)):
+        yield change("ring", **{key: wrong})
+    for kind in (TensorProto.DOUBLE, TensorProto.INT64, 99):
+        yield change("ring", recv_type=kind)
+    for shapes in ([f"{rows},{WIDTH}"] * 2, [f"{rows * WIDTH}", f"{rows},{WIDTH}"]):
+        yield change("two", recv_shapes=shapes)
+    # Each output gets the shape of the other.
+    yield "two turned around", ("result|two",), lambda nodes: attribute(
+        nodes, "two", send_rank_ids=by_rank(up, down))
+
+    def cast(nodes):
+        nodes.insert(4, node("Cast", ["row"], "wide", to=TensorProto.DOUBLE))
+        find(nodes, "two").input[1] = "wide"
+    yield "two of two types", ("two", "wide"), cast
+
+    # Borders.
+    for key in ("send_lens", "recv_lens"):
+        for wrong in ([1, 1, 1], [1, 1, -1, 0], [rows + 1, 2, 0, 0], [1, rows + 1, 0, 0],
+                      [3, 3, 0, 0], None):
+            yield change("border", **{key: wrong})
+    for side in range(tp, count):
+        for key, lens in (("recv_lens", "2,1,0,0"), ("send_lens", "1,2,0,0")):
+            yield change("border", **{key: ["3,3,0,0" if r == side else lens
+                                            for r in range(count)]})
+    for wrong in ("NHWC", "NC"):
+        yield change("border", format=wrong)
+    for corner in (1, 3, 5, 7):
+        lists = [up, none, none, none, down, none, none, none]
+        lists[corner] = [0 if r == last else -1 for r in range(count)]
+        yield change("border", recv_rank_ids=by_rank(*lists))
+    lists = [up, none, up, none, none, none, none, none]
+    for key in ("send_rank_ids", "recv_rank_ids"):
+        yield change("border", **{key: by_rank(*lists)})
+
+    def unshaped(nodes):
+        find(nodes, "border").input[0] = "cut"
+    yield "border of rows", ("border",), unshaped
+
+    # What they give differs over dp, as what they get.
+    yield change("y", "cut|ring|two", layout=f"[{{{rows}}}, {{{WIDTH}}}]")
+
+    def uncut(nodes):
+        nodes[0] = node("Slice", ["x", "zero", "end", "zero"], "cut")
+        nodes[:0] = [node("Constant", [], "zero", value_ints=[0]),
+                     node("Constant", [], "end", value_ints=[rows])]
+        attribute(nodes, "y", layout=f"[{{{rows}}}, {{{WIDTH}}}]")
+    yield "neighbours of what all have", ("y", "ring|two|border"), uncut
+
+
 def find(nodes, name):
     return next(n for n in nodes if n.name == name)
 
@@ -64,7 +207,8 @@ def attribute(nodes, name, **values):
         for known in [a for a in own.attribute if a.name == key]:
             own.attribute.remove(known)
         if value is not None:
-            own.attribute.append(helper.make_attribute(key, value))
+            kind = AttributeProto.INTS if value == [] else None
+            own.attribute.append(helper.make_attribute(key, value, attr_type=kind))
 
 
 def without(nodes, name):
@@ -184,19 +328,21 @@ def judge(status, text, named, work):
 
 def main():
     partita = sys.argv[1]
-    every = [(text, case) for text, mesh in MESHES.items() for case in damages(mesh)]
+    every = [(text, (*case, graph)) for text, mesh in MESHES.items()
+             for graph, cases in ((block, damages(mesh)), (stencil, stencil_damages(mesh)))
+             for case in cases]
     chosen = tier.sample("manual-damages", every,
                          lambda case: (case[0], case[1][1][0]))
     failed = 0
     with tempfile.TemporaryDirectory(prefix="partita-manual-") as folder:
         work = pathlib.Path(folder)
-        for text, mesh in MESHES.items():
-            status, answer = attempt(partita, text, block(*mesh), work)
+        for (text, mesh), graph in itertools.product(MESHES.items(), (block, stencil)):
+            status, answer = attempt(partita, text, graph(*mesh), work)
             if status:
                 raise SystemExit(f"mesh {text}: the graph itself: {answer}")
             subprocess.run(["rm", "-r", work / "bundle"], check=True)
-        for text, (what, named, damage) in chosen:
-            nodes = block(*MESHES[text])
+        for text, (what, named, damage, graph) in chosen:
+            nodes = graph(*MESHES[text])
             damage(nodes)
             status, answer = attempt(partita, text, nodes, work)
             wrong = judge(status, answer, named, work)

@@ -44,6 +44,24 @@ def cases(mesh):
             yield "AlltoAll", {"split_dim": split, "concat_dim": concat}, axes, \
                 (2 * n, 3) if split == 0 else (3, 2 * n), run_manual.all_to_all, \
                 (split, concat)
+        yield from exchanges(mesh, axes)
+
+
+def exchanges(mesh, axes):
+    """Those of neighbours, and what TensorRT's node alone has."""
+    for op, attributes, _, shapes, _, function, arguments in run_manual.exchanges(
+            mesh, axes, np.random.default_rng(mesh.ranks)):
+        if all(np.prod(shape) for shape in shapes):
+            if "recv_type" in attributes:
+                attributes = attributes | {"recv_type": TensorProto.DOUBLE}
+            yield op, attributes, axes, shapes, function, arguments
+    for op, attributes, _, shape, dtype, function, arguments in \
+            run_manual.border_exchanges(mesh, axes):
+        if dtype == np.float32:  # the others are the same lists
+            yield op, attributes, axes, (1, 2, 3, 3), function, arguments
+    for op, attributes, _, shape, _, function, arguments in run_manual.tensor_rt(mesh, axes):
+        if np.prod(shape) and function in (run_manual.average, run_manual.scatter):
+            yield op, attributes, axes, shape, function, arguments
 
 
 class Model(run_manual.Model):
@@ -66,11 +84,19 @@ class Model(run_manual.Model):
         """`whole`: all ranks have the parameter. `joins`: the result is made one tensor."""
         mesh, ranks = self.mesh, self.mesh.ranks
         groups = mesh.groups(axes or mesh.names)
+        shapes = shape if isinstance(shape, list) else None
+        if shapes:  # the parameter is one row of all
+            shape = (sum(int(np.prod(each)) for each in shapes),)
+            function = as_rows(function, shapes)
         w = self.parameter(shape if whole else (ranks, *shape))
         own = w if whole else self.shaped(
             self.node("ToLocal", [w], "partita", layout=self.layout(shape)), shape)
-        group = run_manual.written(mesh, axes, self.draw) if axes else {}
-        y = self.node(op, [own], "partita", **attributes, **group)
+        domain = "" if op == "DistCollective" else "partita"
+        group = run_manual.written(mesh, axes, self.draw) if axes and domain else {}
+        if shapes:
+            y = self.rows_of(op, own, shapes, len(arguments[-1]), **attributes, **group)
+        else:
+            y = self.node(op, [own], domain, **attributes, **group)
         parts = [np.zeros(shape)] * ranks
         result = function(parts, mesh, groups, *arguments)[0].shape
         scale = self.draw.integers(1, 5, (ranks, *result)).astype(np.float64)
@@ -93,6 +119,14 @@ class Model(run_manual.Model):
         self.names.append(f"{op} {attributes} {group} of {shape}"
                           f"{' whole' * whole}{' joined' * joins}")
 
+    def rows_of(self, op, row, shapes, count, **attributes):
+        """A node of several inputs, cut from a row, and its outputs as a row."""
+        sizes = self.constant(np.array([int(np.prod(shape)) for shape in shapes], np.int64))
+        cut = self.node_of("Split", [row, sizes], len(shapes), "", axis=0)
+        given = self.node_of(op, [self.shaped(*each) for each in zip(cut, shapes)], count,
+                             "partita", **attributes)
+        return self.node("Concat", [self.shaped(each, (-1,)) for each in given], axis=0)
+
     def constant(self, value):
         name = f"c{len(self.constants)}"
         self.constants[name] = numpy_helper.from_array(value, name)
@@ -113,6 +147,19 @@ class Model(run_manual.Model):
              "optimizer": {"kind": "sgd", "lr": 1}}))
 
 
+def as_rows(function, shapes):
+    """A function of lists of tensors as one of rows."""
+    cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+
+    def of_rows(rows, mesh, groups, *arguments):
+        own = [[part.reshape(shape) for part, shape in zip(np.split(row, cuts), shapes)]
+               for row in rows]
+        return [np.concatenate([result.ravel() for result in results])
+                for results in function(own, mesh, groups, *arguments)]
+
+    return of_rows
+
+
 def derivative(loss, value):
     result = np.zeros(value.shape)
     for place in np.ndindex(value.shape):
@@ -128,6 +175,9 @@ def check(partita, mesh, chosen, work):
         model.add(*case)
     # A tensor that every rank has goes in, and one tensor comes out.
     for axes in mesh.lists():
+        for case in list(exchanges(mesh, axes))[::5]:
+            if case[0] != "DistCollective":
+                model.add(*case, whole=True)
         for whole, joins in ((True, False), (False, True), (True, True)):
             if joins and axes != tuple(mesh.names):
                 continue # it would differ over axes that the layout does not name

@@ -54,7 +54,7 @@ struct CollectiveItem {
   /// Reductions: the source is [outer, parts, block]; AllReduce has outer = parts = 1.
   int64_t outer = 1, block = 0;
   std::vector<Pull> pulls; ///< everything else
-  std::vector<Fill> fills; ///< what of the target no pull writes, for a halo
+  std::vector<Fill> fills; ///< what of the target no pull writes, for halos and pieces
   int64_t fillBits = 0;    ///< bit pattern of one element
 
   int64_t width() const { return static_cast<int64_t>(byteWidth(type)); }

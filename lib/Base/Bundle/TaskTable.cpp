@@ -63,6 +63,12 @@ fb::Window flatbuffers::Pack(const HaloWindow &window) {
 HaloWindow flatbuffers::UnPack(const fb::Window &window) {
   return {window.dim(), window.stride(), window.kernel_extent(), window.low()};
 }
+fb::Run flatbuffers::Pack(const ExchangeRun &run) {
+  return {run.before, run.after, run.length};
+}
+ExchangeRun flatbuffers::UnPack(const fb::Run &run) {
+  return {run.before(), run.after(), run.length()};
+}
 fb::Item flatbuffers::Pack(const task::Item &item) {
   return {item.outer, item.block, item.dtype};
 }

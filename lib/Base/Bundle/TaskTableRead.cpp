@@ -523,6 +523,8 @@ private:
       fits &= charge(record.from()) && charge(record.to());
     if constexpr (requires { record.windows(); })
       fits &= charge(record.windows());
+    if constexpr (requires { record.pieces(); })
+      fits &= charge(record.pieces()) && charge(record.runs());
     if constexpr (requires { record.checks(); })
       for (const flatbuffers::String *text : entriesOf(record.checks()))
         fits = fits && charge(text);
@@ -620,10 +622,29 @@ private:
     if (!haveLayouts(p.before, p.after))
       return damaged(where + ": a layout is missing");
     const Layout &before = table.layouts[p.before], &after = table.layouts[p.after];
-    if (before.globalShape() != after.globalShape())
+    if (!p.pieces.empty() || !p.runs.empty()) {
+      if (auto ok = pieces(p, where); !ok)
+        return ok;
+    } else if (before.globalShape() != after.globalShape()) {
       return damaged(where + ": the two layouts have different shapes");
+    }
     needs[0].bytes = bytesOf(before.localShape(), p.dtype);
     needs[1].bytes = bytesOf(after.localShape(), p.dtype);
+    return {};
+  }
+
+  /// The pieces fit the two whole tensors.
+  Expected<void> pieces(const task::Exchange &p, const Where &where) const {
+    const Layout &before = table.layouts[p.before];
+    for (uint32_t i : {p.before, p.after})
+      if (const Layout &layout = table.layouts[i];
+          !layout.isReplicated() || layout.localShape() != layout.globalShape())
+        return damaged(where + ": a tensor that is exchanged by pieces is not whole");
+    if (p.runs.size() != p.pieces.size() * before.dims.size())
+      return damaged(where + ": " + std::to_string(p.runs.size()) + " runs of " +
+                     std::to_string(p.pieces.size()) + " pieces");
+    if (Expected<void> ok = table.pieces(p).verify(table.mesh()); !ok)
+      return damaged(where + ": " + ok.error().message);
     return {};
   }
 
@@ -661,6 +682,19 @@ Halo TaskTable::halo(const task::Halo &params) const {
   halo.positions = layouts[params.positions];
   halo.windows = params.windows;
   return halo;
+}
+
+Pieces TaskTable::pieces(const task::Exchange &params) const {
+  Pieces pieces{
+      layouts[params.before].globalShape(), layouts[params.after].globalShape(), {}};
+  const size_t rank = pieces.before.size();
+  for (size_t i = 0; i < params.pieces.size(); ++i) {
+    auto runs = params.runs.begin() + static_cast<std::ptrdiff_t>(i * rank);
+    pieces.list.push_back({params.pieces[i].from(),
+                           params.pieces[i].to(),
+                           {runs, runs + static_cast<std::ptrdiff_t>(rank)}});
+  }
+  return pieces;
 }
 
 /// The identifier is behind the first offset: "PTB" and the version.

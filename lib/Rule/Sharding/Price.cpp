@@ -39,6 +39,10 @@ size_t StepTree::window(size_t node, const Halo &halo) {
   return buffers;
 }
 
+void StepTree::pieces(const Pieces &pieces) {
+  count(pieceElements(pieces), elementCount(pieces.before), elementCount(pieces.after));
+}
+
 size_t StepTree::add(size_t from, const Step &step, int64_t epoch) {
   for (size_t i = 0; i < nodes.size(); ++i)
     if (nodes[i].from == from && nodes[i].kind == step.kind && !nodes[i].halo &&

@@ -27,7 +27,7 @@ struct Copy {
 /// stuck keeps it.
 struct Snapshot {
   std::vector<HeldState> states;
-  std::vector<std::vector<Piece>> pieces; ///< by rank of the run
+  std::vector<std::vector<runtime::Piece>> pieces; ///< by rank of the run
   struct Rank {
     Memory buffer;
     uint64_t bytes = 0;

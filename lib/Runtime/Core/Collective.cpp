@@ -141,8 +141,29 @@ struct Describer {
 
   void describe(const task::Exchange &p) {
     const Layout &before = table.layout(p.before), &after = table.layout(p.after);
+    if (!p.pieces.empty())
+      return describe(p.dtype, table.pieces(p), before);
     group(p.dtype, mesh().all());
     pullAll(exchangeBlocks(mesh(), before, after, rank), before, after.localShape());
+  }
+
+  void describe(uint8_t dtype, const Pieces &pieces, const Layout &before) {
+    group(dtype, pieces.axes(mesh()));
+    pullAll(pieceBlocks(pieces, rank), before, pieces.after);
+    for (const EmptyBox &box : emptyBoxes(pieces, rank)) {
+      Fill fill{0, {}, width()};
+      for (size_t d = 0, n = box.begin.size(); d < n; ++d) {
+        int64_t stride = width();
+        for (size_t inner = d + 1; inner < n; ++inner)
+          stride *= pieces.after[inner];
+        fill.targetOffset += box.begin[d] * stride;
+        if (d + 1 == n)
+          fill.run *= box.length[d];
+        else
+          fill.dims.push_back({box.length[d], 0, stride});
+      }
+      item().fills.push_back(std::move(fill));
+    }
   }
 
   void describe(const task::Halo &p) {

@@ -226,6 +226,32 @@ struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
   }
 };
 
+/// An exchange whose layouts say the shapes.
+struct PiecesModel : TaskOpInterface::ExternalModel<PiecesModel, comm::PiecesOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto piecesOp = cast<comm::PiecesOp>(op);
+    const Pieces pieces = piecesOp.getExchange();
+    Tensor source = former.denseOf(piecesOp.getInput());
+    Tensor target = former.allocate(piecesOp.getResult());
+    former.setTensor(piecesOp.getResult(), target);
+    if (elementCount(pieces.after) == 0)
+      return success();
+    task::Exchange params;
+    params.dtype = static_cast<uint8_t>(codegen::dtypeOf(piecesOp.getInput()));
+    for (const Piece &piece : pieces.list) {
+      params.pieces.emplace_back(static_cast<int32_t>(piece.from),
+                                 static_cast<int32_t>(piece.to));
+      llvm::append_range(params.runs, piece.runs);
+    }
+    Task task{sourceName(op)};
+    task.operands = {former.place(source), former.place(target)};
+    task.params = std::move(params);
+    task.layouts = {Layout::replicated(pieces.before), Layout::replicated(pieces.after)};
+    former.addTask(std::move(task));
+    return success();
+  }
+};
+
 /// Padding of a dim is behind the valid prefix of its major factor; one task per dim.
 struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
@@ -323,6 +349,7 @@ void codegen::attachCommModels(MLIRContext &context) {
          comm::SliceOp, comm::AllToAllOp, comm::PermuteOp, comm::ExchangeOp,
          comm::RepadOp>(context);
   comm::HaloOp::attachInterface<HaloModel>(context);
+  comm::PiecesOp::attachInterface<PiecesModel>(context);
   comm::MaskOp::attachInterface<MaskModel>(context);
   task_ir::StartOp::attachInterface<StartModel>(context);
   task_ir::WaitOp::attachInterface<WaitModel>(context);

@@ -410,3 +410,47 @@ func.func @claim(%x: tensor<8xf32>) {
   %0 = comm.claim %x from <#mesh, [{8}]> to <#other, [{8}]> : tensor<8xf32>
   return
 }
+
+// -----
+
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @pieces_rank(%x: tensor<4x2xf32>) {
+    // expected-error@+1 {{is inconsistent: the piece from rank 0 to rank 2: the mesh has 2 ranks}}
+    %0 = comm.pieces %x by <#mesh, 0 to 2 [0 to 0 of 1, 0 to 0 of 2]> : (tensor<4x2xf32>) -> tensor<4x2xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @pieces_box(%x: tensor<4x2xf32>) {
+    // expected-error@+1 {{is inconsistent: the piece from rank 0 to rank 1: elements 0 to 3, 2 of them, are not in dim 0 of sizes 4 and 4}}
+    %0 = comm.pieces %x by <#mesh, 0 to 1 [0 to 3 of 2, 0 to 0 of 2]> : (tensor<4x2xf32>) -> tensor<4x2xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @pieces_dims(%x: tensor<4x2xf32>) {
+    // expected-error@+1 {{is inconsistent: ranks have tensors of 2 dims and get ones of 1}}
+    %0 = comm.pieces %x by <#mesh, 0 to 1 [0 to 0 of 2, 0 to 0 of 2]> : (tensor<4x2xf32>) -> tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @pieces_none(%x: tensor<4xf32>) {
+    // expected-error@+1 {{is inconsistent: there is no piece}}
+    %0 = comm.pieces %x by <#mesh> : (tensor<4xf32>) -> tensor<4xf32>
+    return
+  }
+}

@@ -23,6 +23,13 @@ module attributes {dist.mesh = #mesh} {
     return %0 : tensor<8x6xf32>
   }
 
+  // CHECK-LABEL: func.func @pieces
+  func.func @pieces(%x: tensor<8x6xf32>) -> tensor<9x6xf32> {
+    // CHECK: comm.pieces %{{.*}} by <#mesh, 0 to 1 [0 to 1 of 8, 0 to 0 of 6], 7 to 7 [6 to 0 of 2, 5 to 0 of 1]> : (tensor<8x6xf32>) -> tensor<9x6xf32>
+    %0 = comm.pieces %x by <#mesh, 0 to 1 [0 to 1 of 8, 0 to 0 of 6], 7 to 7 [6 to 0 of 2, 5 to 0 of 1]> : (tensor<8x6xf32>) -> tensor<9x6xf32>
+    return %0 : tensor<9x6xf32>
+  }
+
   // CHECK-LABEL: func.func @indices
   func.func @indices(%i: tensor<5xi64>) -> tensor<5xi64> {
     // CHECK: comm.local_index %{{.*}} in <#mesh, [{50257/50260: tp}]> : (tensor<5xi64>) -> tensor<5xi64>

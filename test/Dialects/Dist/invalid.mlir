@@ -248,3 +248,40 @@ module attributes {dist.mesh = #dist.mesh<tp=2>} {
     return
   }
 }
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{expected whole tensors around pieces, got [{4}] partial sum {dp} and [{4}]}}
+  %0 = dist.manual %x from <#mesh, [{4}] partial sum {dp}> to <#mesh, [{4}]> pieces <#mesh, 0 to 1 [0 to 0 of 4]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+#other = #dist.mesh<dp=3>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{has pieces on mesh "dp=3" and layouts on mesh "dp=2"}}
+  %0 = dist.manual %x from <#mesh, [{4}]> to <#mesh, [{4}]> pieces <#other, 0 to 1 [0 to 0 of 4]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{exchanges pieces of local tensors, and enters or leaves}}
+  %0 = dist.manual enter %x from <#mesh, [{4}]> to <#mesh, [{4}]> pieces <#mesh, 0 to 1 [0 to 0 of 4]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2>
+func.func @manual(%x: tensor<4xf32>) {
+  // expected-error@+1 {{is inconsistent: the piece from rank 1 to rank 1 and the piece from rank 0 to rank 1 fill the same elements}}
+  %0 = dist.manual %x from <#mesh, [{4}]> to <#mesh, [{4}]> pieces <#mesh, 0 to 1 [0 to 0 of 4], 1 to 1 [0 to 3 of 1]> : tensor<4xf32> -> tensor<4xf32>
+  return
+}

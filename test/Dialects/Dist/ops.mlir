@@ -40,6 +40,8 @@ module attributes {dist.mesh = #mesh} {
     %0 = dist.manual enter %x from <#mesh, [{4}, {6}]> to <#mesh, [{4: dp}, {6}]> : tensor<4x6xf32> -> tensor<2x6xf32>
     // CHECK: dist.manual %{{.*}} from <#mesh, [{2}, {6}] partial max {dp}> to <#mesh, [{2}, {6}]> : tensor<2x6xf32> -> tensor<2x6xf32>
     %1 = dist.manual %0 from <#mesh, [{2}, {6}] partial max {dp}> to <#mesh, [{2}, {6}]> : tensor<2x6xf32> -> tensor<2x6xf32>
+    // CHECK: dist.manual %{{.*}} from <#mesh, [{2}, {6}]> to <#mesh, [{2}, {6}]> pieces <#mesh, 0 to 1 [1 to 0 of 1, 0 to 2 of 4]> : tensor<2x6xf32> -> tensor<2x6xf32>
+    %p = dist.manual %1 from <#mesh, [{2}, {6}]> to <#mesh, [{2}, {6}]> pieces <#mesh, 0 to 1 [1 to 0 of 1, 0 to 2 of 4]> : tensor<2x6xf32> -> tensor<2x6xf32>
     // CHECK: dist.manual leave %{{.*}} from <#mesh, [{4: dp}, {6}]> to <#mesh, [{4}, {6}]> : tensor<2x6xf32> -> tensor<4x6xf32>
     %2 = dist.manual leave %1 from <#mesh, [{4: dp}, {6}]> to <#mesh, [{4}, {6}]> : tensor<2x6xf32> -> tensor<4x6xf32>
     return %2 : tensor<4x6xf32>

@@ -103,7 +103,7 @@ TEST_CASE("checkpoints: ranks write equal bytes") {
     uint64_t sum = 0;
     for (const auto &list : piecesOf(held, ranks)) {
       bytes.push_back(0);
-      for (const Piece &piece : list)
+      for (const runtime::Piece &piece : list)
         bytes.back() += bytesOf(piece, held);
       sum += bytes.back();
     }

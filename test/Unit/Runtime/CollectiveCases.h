@@ -234,6 +234,56 @@ inline void addHalos(std::vector<Case> &cases, const Mesh &mesh, DType type) {
     }
 }
 
+/// Blocks [2, 3, 5] of the group go one member further, and there lie behind two elements
+/// of each row; nobody has what the first member would get. Each keeps a corner of its
+/// own.
+inline void addPieces(std::vector<Case> &cases, const Mesh &mesh, DType type) {
+  for (const AxisList &group : groupsOf(mesh)) {
+    task::Exchange p;
+    p.dtype = static_cast<uint8_t>(type);
+    auto add = [&](int64_t from, int64_t to, std::vector<ExchangeRun> runs) {
+      p.pieces.emplace_back(static_cast<int32_t>(from), static_cast<int32_t>(to));
+      p.runs.insert(p.runs.end(), runs.begin(), runs.end());
+    };
+    Pieces pieces{{2, 3, 5}, {2, 4, 7}, {}};
+    for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
+      pieces.list.push_back({rank, rank, {{1, 0, 1}, {0, 3, 1}, {3, 0, 2}}});
+      auto members = mesh.group(rank, group);
+      if (int64_t me = mesh.coordinate(rank, group); me > 0)
+        pieces.list.push_back({members[static_cast<size_t>(me - 1)],
+                               rank,
+                               {{0, 0, 2}, {0, 0, 3}, {0, 2, 5}}});
+    }
+    pieces.sort();
+    for (const Piece &piece : pieces.list)
+      add(piece.from, piece.to, piece.runs);
+    cases.push_back(
+        {"pieces", type, ReduceKind::Sum, p, 2 * 3 * 5, 2 * 4 * 7, false, group,
+         [](const auto &members, int64_t me, int64_t i, const auto &value) -> double {
+           int64_t plane = i / 28, row = i / 7 % 4, column = i % 7;
+           if (plane == 0 && row == 3 && column < 2)
+             return value(members[static_cast<size_t>(me)], 15 + 3 + column);
+           if (me == 0 || row == 3 || column < 2)
+             return 0;
+           return value(members[static_cast<size_t>(me - 1)],
+                        plane * 15 + row * 5 + column - 2);
+         },
+         Layout::replicated(pieces.before), Layout::replicated(pieces.after)});
+  }
+}
+
+/// Says the numbers that the layouts of a case get.
+inline void addLayouts(TaskTableBuilder &builder, const Case &c, task::Params &params) {
+  if (auto *halo = std::get_if<task::Halo>(&params)) {
+    halo->before = builder.addLayout(c.before);
+    halo->positions = builder.addLayout(c.positions);
+  }
+  if (auto *exchange = std::get_if<task::Exchange>(&params)) {
+    exchange->before = builder.addLayout(c.before);
+    exchange->after = builder.addLayout(c.positions);
+  }
+}
+
 inline std::vector<Case> casesFor(const Mesh &mesh) {
   std::vector<Case> cases;
   for (int t = 0; t <= PARTITA_DTYPE_BOOL; ++t)
@@ -242,6 +292,7 @@ inline std::vector<Case> casesFor(const Mesh &mesh) {
     addMoves(cases, mesh, type);
     addPermutes(cases, mesh, type);
     addHalos(cases, mesh, type);
+    addPieces(cases, mesh, type);
   }
   return cases;
 }
@@ -255,10 +306,7 @@ inline TaskTable tableOf(const Mesh &mesh, const std::vector<Case> &cases) {
   uint32_t target = builder.addBuffer(Space::Arena, bytes, bytes);
   for (const Case &c : cases) {
     task::Params params = c.params;
-    if (auto *halo = std::get_if<task::Halo>(&params)) {
-      halo->before = builder.addLayout(c.before);
-      halo->positions = builder.addLayout(c.positions);
-    }
+    addLayouts(builder, c, params);
     builder.addTask({.source = c.what,
                      .operands = {source, c.inPlace ? source : target},
                      .params = params});
@@ -339,10 +387,7 @@ struct Flights {
       if (!c.inPlace)
         target = builder.addBuffer(Space::Arena, (2 * k + 1) * bytes, bytes);
       TaskSpec spec{.source = c.what, .operands = {source, target}, .params = c.params};
-      if (auto *halo = std::get_if<task::Halo>(&spec.params)) {
-        halo->before = builder.addLayout(c.before);
-        halo->positions = builder.addLayout(c.positions);
-      }
+      addLayouts(builder, c, spec.params);
       spec.handle = static_cast<uint32_t>(k + 1);
       task::Wait wait;
       wait.handle = spec.handle;

@@ -49,6 +49,7 @@ struct PostOp;
 struct BatchDim;
 struct SpatialDim;
 struct Window;
+struct Run;
 struct Move;
 struct Item;
 } // namespace partita::fb
@@ -65,6 +66,8 @@ partita::fb::SpatialDim Pack(const partita::task::SpatialDim &dim);
 partita::task::SpatialDim UnPack(const partita::fb::SpatialDim &dim);
 partita::fb::Window Pack(const partita::HaloWindow &window);
 partita::HaloWindow UnPack(const partita::fb::Window &window);
+partita::fb::Run Pack(const partita::ExchangeRun &run);
+partita::ExchangeRun UnPack(const partita::fb::Run &run);
 partita::fb::Item Pack(const partita::task::Item &item);
 partita::task::Item UnPack(const partita::fb::Item &item);
 partita::fb::Move Pack(const partita::task::Move &move);

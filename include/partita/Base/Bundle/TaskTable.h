@@ -26,6 +26,7 @@
 #include "partita/Base/Layout/Halo.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Layout/Mesh.h"
+#include "partita/Base/Layout/Pieces.h"
 
 #include <map>
 #include <optional>
@@ -342,6 +343,8 @@ public:
   int64_t rankValue(size_t index, int64_t rank) const;
   /// The halo of a Halo task; its `fill` is unused, the task has the bits.
   Halo halo(const task::Halo &params) const;
+  /// Those of an exchange by pieces.
+  Pieces pieces(const task::Exchange &params) const;
 
 private:
   TaskTable() = default;

@@ -8,6 +8,7 @@
 #define PARTITA_RULE_SHARDING_PRICE_H
 
 #include "partita/Base/Layout/Halo.h"
+#include "partita/Base/Layout/Pieces.h"
 #include "partita/Rule/Sharding/ServeUses.h"
 
 namespace partita {
@@ -57,6 +58,9 @@ public:
   /// Adds the exchange that fills window buffers from the value at `node`; returns the
   /// node of the buffers.
   size_t window(size_t node, const Halo &halo);
+  /// Adds an exchange of pieces of the value, which leads to no node: it is shared with
+  /// no conversion.
+  void pieces(const Pieces &pieces);
 
 private:
   struct Node {
