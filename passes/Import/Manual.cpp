@@ -460,6 +460,29 @@ static Expected<Values> importOrtAllToAll(Importer &importer, const Node &node) 
   return dim.and_then([&](size_t d) { return allToAll(importer, *exchange, d, d); });
 }
 
+//===-- TensorRT's --------------------------------------------------------===//
+
+/// Works along dim 0. The group is all ranks, or one of the lists that the node has for
+/// all of them.
+static Expected<Values> importDistCollective(Importer &importer, const Node &node) {
+  std::string operation = stringAttr(node, "collective_operation", "");
+  Node same = node;
+  same.attributes["axis"] = int64_t(0);
+  if (same.attribute<std::vector<int64_t>>("groups"))
+    return makeError("\"groups\" has the group of one rank; the files of all ranks "
+                     "together say the groups");
+  if (operation != "all_gather")
+    same.attributes["op"] = stringAttr(node, "reduce_op", "");
+  if (operation == "all_reduce")
+    return importAllReduce(importer, same);
+  if (operation == "all_gather")
+    return importAllGather(importer, same);
+  if (operation == "reduce_scatter")
+    return importReduceScatter(importer, same);
+  return makeError("collective_operation \"" + operation +
+                   "\" is none of all_reduce, all_gather and reduce_scatter");
+}
+
 void import::addManual(HandlerTable &table) {
   table["partita.AllReduce"] = importAllReduce;
   table["partita.AllGather"] = importAllGather;
@@ -468,6 +491,7 @@ void import::addManual(HandlerTable &table) {
   table["partita.Broadcast"] = importBroadcast;
   table["partita.ToLocal"] = importToLocal;
   table["partita.ToGlobal"] = importToGlobal;
+  table["DistCollective"] = importDistCollective;
   table["com.microsoft.AllReduce"] = importAllReduce;
   table["com.microsoft.AllGather"] = importOrtAllGather;
   table["com.microsoft.AllToAll"] = importOrtAllToAll;
