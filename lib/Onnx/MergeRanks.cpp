@@ -69,8 +69,7 @@ static std::string nodeText(const Graph &graph, size_t i) {
 
 static tl::unexpected<Error> differ(const Model &a, const Model &b,
                                     const std::string &how) {
-  return makeError("'" + a.path + "' and '" + b.path +
-                   "' are not one program: " + how);
+  return makeError("'" + a.path + "' and '" + b.path + "' are not one program: " + how);
 }
 
 static Expected<void> compareEnds(const Model &a, const Model &b) {
@@ -103,8 +102,8 @@ static Expected<void> compareNodes(const Model &a, const Model &b) {
   const size_t count = std::max(x.nodes.size(), y.nodes.size());
   for (size_t i = 0; i < count; ++i)
     if (i >= x.nodes.size() || i >= y.nodes.size() || !isEqual(x.nodes[i], y.nodes[i]))
-      return differ(a, b, nodeText(x, i) + " of the one is where the other has " +
-                              nodeText(y, i));
+      return differ(
+          a, b, nodeText(x, i) + " of the one is where the other has " + nodeText(y, i));
   return {};
 }
 
@@ -227,8 +226,7 @@ private:
     auto bytes = std::make_shared<std::vector<std::byte>>();
     bytes->reserve(static_cast<size_t>(count) * first.bytes.size());
     for (int64_t c = 0; c < count; ++c) {
-      const Tensor &part =
-          *tensors[static_cast<size_t>(mesh.withCoordinate(0, axes, c))];
+      const Tensor &part = *tensors[static_cast<size_t>(mesh.withCoordinate(0, axes, c))];
       bytes->insert(bytes->end(), part.bytes.begin(), part.bytes.end());
     }
     Tensor all;

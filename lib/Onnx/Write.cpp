@@ -81,9 +81,8 @@ struct AttributeWriter {
 } // namespace
 
 bool onnx_model::isAroundPart(const Node &node) {
-  static constexpr std::string_view around[] = {"RepeatBegin", "RepeatEnd",
-                                                "GradientBegin", "GradientEnd",
-                                                "IfBegin", "IfEnd"};
+  static constexpr std::string_view around[] = {
+      "RepeatBegin", "RepeatEnd", "GradientBegin", "GradientEnd", "IfBegin", "IfEnd"};
   return node.domain == ownDomain &&
          std::find(std::begin(around), std::end(around), node.opType) != std::end(around);
 }

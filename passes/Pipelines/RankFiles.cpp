@@ -57,8 +57,7 @@ static bool exchanges(const onnx_model::Node &node) {
 /// The files of all ranks; the models are made one after the other, as each has weights.
 static Expected<RankFiles> writeAll(Compiler &compiler, RankDialect dialect,
                                     int64_t ranks, const std::string &folder) {
-  auto weight =
-      [&](llvm::StringRef name) -> Expected<const onnx_model::Tensor *> {
+  auto weight = [&](llvm::StringRef name) -> Expected<const onnx_model::Tensor *> {
     auto found = compiler.weights.find(name.str());
     if (found == compiler.weights.end() ||
         (found->second.bytes.empty() && elementCount(found->second.shape) != 0))
@@ -102,8 +101,7 @@ Expected<RankFiles> partita::writeRankFiles(const std::string &bundle,
                 .and_then([&] { return expandForRanks(*compiler.module); });
   if (!ok)
     return tl::unexpected(ok.error());
-  auto written =
-      writeAll(compiler, dialect, request->mesh().numRanks(), aside->path());
+  auto written = writeAll(compiler, dialect, request->mesh().numRanks(), aside->path());
   if (written)
     if (auto done = aside->commit(); !done)
       return tl::unexpected(done.error());

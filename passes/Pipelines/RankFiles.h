@@ -15,9 +15,10 @@ struct RankFiles {
   int64_t bytes = 0;       ///< of all files
 };
 
-/// Writes FOLDER/rank-0.onnx, …, what each rank of a bundle computes (docs/rank-files.md).
-/// The program is that of L3, which the bundle's plan makes of its model again. Numbers
-/// have as many digits as the last one, so that the order of names is that of ranks.
+/// Writes FOLDER/rank-0.onnx, …, what each rank of a bundle computes
+/// (docs/rank-files.md). The program is that of L3, which the bundle's plan makes of its
+/// model again. Numbers have as many digits as the last one, so that the order of names
+/// is that of ranks.
 ///
 /// An error, and nothing is written, if the folder is there already, or cannot be made,
 /// or if the dialect or ONNX cannot say an op, which the error names.

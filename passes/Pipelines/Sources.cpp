@@ -47,8 +47,7 @@ static Expected<onnx_model::Model> loadRanks(const Request &request,
   if (source.others.empty())
     return onnx_model::loadModel(source.file, options);
   if (request.mode != ShardMode::Manual && !request.plan)
-    return makeError("'" + source.file + "' and " +
-                     std::to_string(source.others.size()) +
+    return makeError("'" + source.file + "' and " + std::to_string(source.others.size()) +
                      " other files are a program per rank, which --mode manual compiles");
   std::vector<onnx_model::Model> ranks;
   for (size_t r = 0; r <= source.others.size(); ++r) {

@@ -72,8 +72,8 @@ std::string Collectives::allReduce(const std::string &x, DType type, ReduceKind 
   if (w.dialect == RankDialect::Ort)
     sum = w.node("AllReduce", {in}, {}, ortDomain);
   else if (w.dialect == RankDialect::TensorRt)
-    sum = w.node("DistCollective", {in},
-                 tensorRt("all_reduce", tensorRtName(kind), axes));
+    sum =
+        w.node("DistCollective", {in}, tensorRt("all_reduce", tensorRtName(kind), axes));
   else
     sum = w.node("AllReduce", {in},
                  {{"op", std::string(partita::name(kind))}, {"group", group(axes)}},

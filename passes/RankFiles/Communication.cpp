@@ -54,10 +54,10 @@ static void writeAllGather(RankWriter &w, Operation *op) {
 static void writeAllToAll(RankWriter &w, Operation *op) {
   Step step = cast<comm::StepOpInterface>(op).getStep();
   StepGeometry at = stepGeometry(step);
-  Shape view = at.fromFirst ? Shape{at.outer, at.chunk, at.middle, at.count * at.toChunk,
-                                    at.inner}
-                            : Shape{at.outer, at.count * at.toChunk, at.middle, at.chunk,
-                                    at.inner};
+  Shape view =
+      at.fromFirst
+          ? Shape{at.outer, at.chunk, at.middle, at.count * at.toChunk, at.inner}
+          : Shape{at.outer, at.count * at.toChunk, at.middle, at.chunk, at.inner};
   finish(w, op,
          Collectives(w, shortName(op))
              .allToAll(w.reshape(w.name(op->getOperand(0)), view), view,
@@ -72,8 +72,7 @@ static void writeSlice(RankWriter &w, Operation *op) {
       w.reshape(w.name(op->getOperand(0)), {at.outer, at.count, at.chunk, at.inner});
   HostTensor place = vectorOf({w.mesh.coordinate(w.rank, step.axes)});
   place.shape = {};
-  finish(w, op,
-         w.node("Gather", {blocks, w.ownOfRank(place)}, {{"axis", int64_t(1)}}));
+  finish(w, op, w.node("Gather", {blocks, w.ownOfRank(place)}, {{"axis", int64_t(1)}}));
 }
 
 static void writeToPartial(RankWriter &w, Operation *op) {
@@ -90,10 +89,9 @@ static void writeRepad(RankWriter &w, Operation *op) {
   std::string x = w.reshape(w.name(op->getOperand(0)), {at.outer, at.chunk, at.inner});
   const DType type = typeOf(op->getResult(0));
   finish(w, op,
-         at.toChunk < at.chunk
-             ? w.slice(x, 1, 0, at.toChunk)
-             : w.padBehind(x, {0, at.toChunk - at.chunk, 0},
-                           w.common(HostTensor::zeros(type, {}))));
+         at.toChunk < at.chunk ? w.slice(x, 1, 0, at.toChunk)
+                               : w.padBehind(x, {0, at.toChunk - at.chunk, 0},
+                                             w.common(HostTensor::zeros(type, {}))));
 }
 
 //===-- Everything else between ranks -------------------------------------===//
@@ -173,9 +171,9 @@ static void writeMask(RankWriter &w, Operation *op) {
     const DimLayout &dim = layout.dims[static_cast<size_t>(d)];
     Shape ones(shape.size(), 1);
     ones[static_cast<size_t>(d)] = shape[static_cast<size_t>(d)];
-    x = w.where(w.ownOfRank(boolsOf(validIn(w.mesh, dim, w.rank), ones)), x,
-                w.common(neutralScalar(typeOf(op->getResult(0)),
-                                       mask.getKind().getValue())));
+    x = w.where(
+        w.ownOfRank(boolsOf(validIn(w.mesh, dim, w.rank), ones)), x,
+        w.common(neutralScalar(typeOf(op->getResult(0)), mask.getKind().getValue())));
   }
   w.define(op->getResult(0), x);
 }

@@ -1,6 +1,8 @@
 //===- Contractions.cpp - Sums of products as ONNX nodes ------------------===//
 #include "passes/RankFiles/RankWriter.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::rank_files;
@@ -15,28 +17,28 @@ struct Flat {
 };
 } // namespace
 
-/// Letters for loops, sizes from the rule. A dim that broadcasts has no letter.
+/// Letters for loops, with their sizes. A dim that broadcasts has no letter.
 static std::optional<Flat> flatten(const Equation &equation,
                                    const std::vector<Shape> &shapes) {
   auto rule = equation.rule(shapes);
   if (!rule)
     return std::nullopt;
+  // A loop of one iteration is none of the rule's.
   std::map<std::string, std::pair<char, int64_t>> letters;
-  auto visit = [&](const Equation::Tensor &words, const TensorFactors &factors) {
-    for (size_t d = 0; d < words.size(); ++d)
-      for (size_t i = 0; i < words[d].size(); ++i) {
-        const auto number = letters.size();
-        letters.try_emplace(words[d][i],
-                            static_cast<char>(number < 26 ? 'a' + number
-                                                          : 'A' + number - 26),
-                            i < factors[d].size()
-                                ? rule->factors[static_cast<size_t>(factors[d][i])].size
-                                : 1);
+  auto visit = [&](const Equation::Tensor &words) {
+    for (const std::vector<std::string> &dim : words)
+      for (const std::string &word : dim) {
+        const auto number = static_cast<int>(letters.size());
+        auto loop = llvm::find_if(
+            rule->factors, [&](const auto &factor) { return factor.name == word; });
+        letters.try_emplace(
+            word, static_cast<char>(number < 26 ? 'a' + number : 'A' + number - 26),
+            loop == rule->factors.end() ? 1 : loop->size);
       }
   };
-  for (size_t i = 0; i < equation.operands.size(); ++i)
-    visit(equation.operands[i], rule->operands[i]);
-  visit(equation.results[0], rule->results[0]);
+  for (const Equation::Tensor &operand : equation.operands)
+    visit(operand);
+  visit(equation.results[0]);
   if (letters.size() > 52)
     return std::nullopt;
   Flat flat;
@@ -44,11 +46,10 @@ static std::optional<Flat> flatten(const Equation &equation,
     Shape shape;
     std::string term;
     for (const std::vector<std::string> &dim : words)
-      for (const std::string &word : dim)
-        if (word != "1") {
-          shape.push_back(letters[word].second);
-          term += letters[word].first;
-        }
+      for (const std::string &word : dim) {
+        shape.push_back(letters[word].second);
+        term += letters[word].first;
+      }
     flat.shapes.push_back(shape);
     flat.terms.push_back(term);
   };
@@ -86,12 +87,11 @@ static void writeContract(RankWriter &w, Operation *op) {
     if (shapes[i] != flat->shapes[i])
       inputs[i] = w.reshape(inputs[i], flat->shapes[i]);
   }
-  std::string product =
-      isMatMul(flat->terms)
-          ? w.node("MatMul", inputs)
-          : w.node("Einsum", inputs,
-                   {{"equation",
-                     flat->terms[0] + "," + flat->terms[1] + "->" + flat->terms[2]}});
+  std::string product = isMatMul(flat->terms)
+                            ? w.node("MatMul", inputs)
+                            : w.node("Einsum", inputs,
+                                     {{"equation", flat->terms[0] + "," + flat->terms[1] +
+                                                       "->" + flat->terms[2]}});
   Shape result = shapeOf(op->getResult(0));
   const bool isFlat = flat->terms[2].size() == result.size();
   w.define(op->getResult(0), isFlat ? product : w.reshape(product, result));
@@ -99,7 +99,8 @@ static void writeContract(RankWriter &w, Operation *op) {
 
 //===-- Convolutions ------------------------------------------------------===//
 
-template <typename Op> static Attributes windowOf(Op op, const std::vector<int64_t> &pads) {
+template <typename Op>
+static Attributes windowOf(Op op, const std::vector<int64_t> &pads) {
   Shape kernel = shapeOf(op.getFilter());
   return {{"strides", graph::vec(op.getStrides())},
           {"dilations", graph::vec(op.getDilations())},
@@ -131,8 +132,8 @@ static void writeConv(RankWriter &w, Operation *op) {
   Names inputs = w.names(op->getOperands());
   inputs[0] = withoutCuts(w, conv.getInput(), pads);
   // Of unsigned and signed 8-bit integers, whose zero points are 0.
-  w.define(op->getResult(0), w.node(conv.getSums() ? "ConvInteger" : "Conv", inputs,
-                                    windowOf(conv, pads)));
+  w.define(op->getResult(0),
+           w.node(conv.getSums() ? "ConvInteger" : "Conv", inputs, windowOf(conv, pads)));
 }
 
 static void writeConvTranspose(RankWriter &w, Operation *op) {
@@ -145,8 +146,8 @@ static void writeConvTranspose(RankWriter &w, Operation *op) {
     }
   Attributes attributes = windowOf(conv, pads);
   attributes["output_padding"] = graph::vec(conv.getOutputPadding());
-  w.define(op->getResult(0), w.node("ConvTranspose", w.names(op->getOperands()),
-                                    std::move(attributes)));
+  w.define(op->getResult(0),
+           w.node("ConvTranspose", w.names(op->getOperands()), std::move(attributes)));
 }
 
 void rank_files::addContractions(WriterTable &table) {

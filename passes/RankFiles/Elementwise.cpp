@@ -74,8 +74,7 @@ private:
     std::string u = w.node("Add", {x, one});
     std::string same = w.node("Equal", {u, one});
     std::string rest = w.where(same, one, w.node("Sub", {u, one}));
-    std::string value =
-        w.node("Div", {w.node("Mul", {w.node("Log", {u}), x}), rest});
+    std::string value = w.node("Div", {w.node("Mul", {w.node("Log", {u}), x}), rest});
     // An infinite u would be divided by itself.
     std::string limit = w.node("IsInf", {u});
     return {w.where(same, x, w.where(limit, u, value))};
@@ -245,9 +244,9 @@ static void writeClip(RankWriter &w, Operation *op) {
   const bool isByNumbers =
       shapeOf(op->getOperand(1)).empty() && shapeOf(op->getOperand(2)).empty();
   w.define(op->getResult(0),
-           isByNumbers ? w.node("Clip", inputs)
-                       : w.node("Min", {w.node("Max", {inputs[0], inputs[1]}),
-                                        inputs[2]}));
+           isByNumbers
+               ? w.node("Clip", inputs)
+               : w.node("Min", {w.node("Max", {inputs[0], inputs[1]}), inputs[2]}));
 }
 
 static void writeCast(RankWriter &w, Operation *op) {

@@ -71,12 +71,12 @@ static void writeGatherElements(RankWriter &w, Operation *op) {
   Attributes axis{{"axis", static_cast<int64_t>(gather.getAxis())}};
   const std::string data = w.name(gather.getData());
   if (!gather.getMasked())
-    return w.define(op->getResult(0), w.node("GatherElements",
-                                             {data, w.name(gather.getIndices())}, axis));
+    return w.define(op->getResult(0),
+                    w.node("GatherElements", {data, w.name(gather.getIndices())}, axis));
   auto [indices, isThere] = existing(w, gather.getIndices());
-  w.define(op->getResult(0), w.where(isThere,
-                                     w.node("GatherElements", {data, indices}, axis),
-                                     zeroOf(w, op->getResult(0))));
+  w.define(op->getResult(0),
+           w.where(isThere, w.node("GatherElements", {data, indices}, axis),
+                   zeroOf(w, op->getResult(0))));
 }
 
 static std::string reductionOf(std::optional<ReduceKind> kind) {

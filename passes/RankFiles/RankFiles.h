@@ -30,8 +30,7 @@ enum class RankDialect : uint8_t {
 std::optional<RankDialect> rankDialectFromName(std::string_view name);
 
 /// The model of a weight's name: its tensor, with its values.
-using WeightTensor =
-    std::function<Expected<const onnx_model::Tensor *>(llvm::StringRef)>;
+using WeightTensor = std::function<Expected<const onnx_model::Tensor *>(llvm::StringRef)>;
 
 /// Replaces ops that stand for several by these, in all functions of a partitioned
 /// module, so that rankModel finds ops that ONNX has.

@@ -4,6 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Attention.h"
 #include "dialects/Graph/Returned.h"
+#include "partita/Reference/Kernels.h"
 #include "passes/RankFiles/RankWriter.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -75,10 +76,9 @@ static void writeRepeat(RankWriter &w, graph::RepeatOp op) {
   for (int64_t trip = 0; trip < trips; ++trip) {
     Names inputs = carried;
     for (const std::string &all : scanned)
-      inputs.push_back(
-          w.node("Gather", {all, w.common(reference::tensor<int64_t>(
-                                     DType::I64, {}, {trip}))},
-                 {{"axis", int64_t(0)}}));
+      inputs.push_back(w.node(
+          "Gather", {all, w.common(reference::tensor<int64_t>(DType::I64, {}, {trip}))},
+          {{"axis", int64_t(0)}}));
     inputs.insert(inputs.end(), shared.begin(), shared.end());
     for (auto [argument, name] : llvm::zip(body.getArguments(), inputs))
       w.define(argument, name);

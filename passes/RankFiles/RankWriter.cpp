@@ -4,8 +4,8 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Compute.h"
-#include "partita/Base/Layout/Reshard.h"
 #include "partita/Base/Files/TensorProto.h"
+#include "partita/Base/Layout/Reshard.h"
 #include "partita/Reference/Kernels.h"
 
 #include <cstring>
@@ -79,8 +79,8 @@ Names RankWriter::nodes(StringRef op, size_t outputs, Names inputs, Attributes a
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);
   for (size_t i = 0; i < outputs; ++i)
-    node.outputs.push_back(i == 0 ? node.name : reserve(node.name + ":" +
-                                                        std::to_string(i)));
+    node.outputs.push_back(i == 0 ? node.name
+                                  : reserve(node.name + ":" + std::to_string(i)));
   model.graph.nodes.push_back(std::move(node));
   return model.graph.nodes.back().outputs;
 }

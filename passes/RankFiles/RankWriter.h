@@ -56,8 +56,8 @@ public:
   /// Appends a node and returns its output, or its outputs.
   std::string node(llvm::StringRef op, Names inputs, Attributes attributes = {},
                    llvm::StringRef domain = "");
-  Names nodes(llvm::StringRef op, size_t outputs, Names inputs, Attributes attributes = {},
-              llvm::StringRef domain = "");
+  Names nodes(llvm::StringRef op, size_t outputs, Names inputs,
+              Attributes attributes = {}, llvm::StringRef domain = "");
 
   // Initializers. Equal ones are one on every rank only if they are `common`; those of a
   // rank have names of their own, so that all ranks have the same nodes.

@@ -49,13 +49,13 @@ static void writeLayerNorm(RankWriter &w, Operation *op) {
   Shape shape = shapeOf(norm.getInput());
   const auto axis = static_cast<int64_t>(norm.getAxis());
   Shape row(shape.begin() + axis, shape.end());
-  w.define(op->getResult(0),
-           w.node("LayerNormalization",
-                  {w.name(norm.getInput()), ofRow(w, norm.getScale(), row),
-                   ofRow(w, norm.getBias(), row)},
-                  {{"axis", axis},
-                   {"epsilon",
-                    static_cast<float>(norm.getEpsilon().convertToDouble())}}));
+  w.define(
+      op->getResult(0),
+      w.node("LayerNormalization",
+             {w.name(norm.getInput()), ofRow(w, norm.getScale(), row),
+              ofRow(w, norm.getBias(), row)},
+             {{"axis", axis},
+              {"epsilon", static_cast<float>(norm.getEpsilon().convertToDouble())}}));
 }
 
 static void writeRmsNorm(RankWriter &w, Operation *op) {
@@ -63,12 +63,12 @@ static void writeRmsNorm(RankWriter &w, Operation *op) {
   Shape shape = shapeOf(norm.getInput());
   const auto axis = static_cast<int64_t>(norm.getAxis());
   Shape row(shape.begin() + axis, shape.end());
-  w.define(op->getResult(0),
-           w.node("RMSNormalization",
-                  {w.name(norm.getInput()), ofRow(w, norm.getScale(), row)},
-                  {{"axis", axis},
-                   {"epsilon",
-                    static_cast<float>(norm.getEpsilon().convertToDouble())}}));
+  w.define(
+      op->getResult(0),
+      w.node("RMSNormalization",
+             {w.name(norm.getInput()), ofRow(w, norm.getScale(), row)},
+             {{"axis", axis},
+              {"epsilon", static_cast<float>(norm.getEpsilon().convertToDouble())}}));
 }
 
 //===-- Pools -------------------------------------------------------------===//
@@ -87,8 +87,7 @@ static std::string padsApart(RankWriter &w, Value x, std::vector<int64_t> &pads,
   for (size_t i = 0; i < pads.size(); ++i)
     all[i < n ? 2 + i : n + 4 + (i - n)] = pads[i];
   pads.assign(pads.size(), 0);
-  return w.node("Pad",
-                {w.name(x), w.ints(all), w.common(neutralScalar(typeOf(x), fill))},
+  return w.node("Pad", {w.name(x), w.ints(all), w.common(neutralScalar(typeOf(x), fill))},
                 {{"mode", std::string("constant")}});
 }
 

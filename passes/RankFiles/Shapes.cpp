@@ -18,9 +18,8 @@ static void writeReshape(RankWriter &w, Operation *op) {
 
 static void writeTranspose(RankWriter &w, Operation *op) {
   auto transpose = cast<graph::TransposeOp>(op);
-  w.define(op->getResult(0),
-           w.transpose(w.name(op->getOperand(0)),
-                       graph::vec(transpose.getPermutation())));
+  w.define(op->getResult(0), w.transpose(w.name(op->getOperand(0)),
+                                         graph::vec(transpose.getPermutation())));
 }
 
 static void writeBroadcast(RankWriter &w, Operation *op) {
@@ -44,17 +43,16 @@ static void writeSlice(RankWriter &w, Operation *op) {
     steps.push_back(step);
   }
   std::string x = w.name(slice.getInput());
-  w.define(op->getResult(0),
-           axes.empty() ? x
-                        : w.node("Slice", {x, w.ints(starts), w.ints(ends), w.ints(axes),
-                                           w.ints(steps)}));
+  w.define(op->getResult(0), axes.empty()
+                                 ? x
+                                 : w.node("Slice", {x, w.ints(starts), w.ints(ends),
+                                                    w.ints(axes), w.ints(steps)}));
 }
 
 static void writeConcat(RankWriter &w, Operation *op) {
   auto concat = cast<graph::ConcatOp>(op);
-  w.define(op->getResult(0),
-           w.node("Concat", w.names(op->getOperands()),
-                  {{"axis", static_cast<int64_t>(concat.getAxis())}}));
+  w.define(op->getResult(0), w.node("Concat", w.names(op->getOperands()),
+                                    {{"axis", static_cast<int64_t>(concat.getAxis())}}));
 }
 
 static void writePad(RankWriter &w, Operation *op) {
@@ -77,22 +75,21 @@ static void writeResize(RankWriter &w, Operation *op) {
   bool isByScales = true;
   for (size_t d = 0; d < from.size(); ++d) {
     scales.push_back(static_cast<float>(resize.getScales()[d]));
-    isByScales &= static_cast<int64_t>(std::floor(static_cast<float>(from[d]) *
-                                                  scales.back())) == to[d];
+    isByScales &= static_cast<int64_t>(
+                      std::floor(static_cast<float>(from[d]) * scales.back())) == to[d];
   }
   std::vector<double> wide(scales.begin(), scales.end());
-  std::string byScales = w.common(reference::tensor<double>(
-      DType::F32, {static_cast<int64_t>(wide.size())}, wide));
+  std::string byScales = w.common(
+      reference::tensor<double>(DType::F32, {static_cast<int64_t>(wide.size())}, wide));
   Names inputs{w.name(resize.getInput()), ""};
   if (isByScales)
     inputs.push_back(byScales);
   else
     inputs.insert(inputs.end(), {"", w.ints(to)});
   const bool isNearest = resize.getMode() == graph::ResizeMode::Nearest;
-  Attributes attributes{
-      {"mode", graph::stringifyResizeMode(resize.getMode()).str()},
-      {"coordinate_transformation_mode",
-       graph::stringifyCoordinates(resize.getCoordinates()).str()}};
+  Attributes attributes{{"mode", graph::stringifyResizeMode(resize.getMode()).str()},
+                        {"coordinate_transformation_mode",
+                         graph::stringifyCoordinates(resize.getCoordinates()).str()}};
   if (isNearest)
     attributes["nearest_mode"] = graph::stringifyRounding(resize.getRounding()).str();
   w.define(op->getResult(0), w.node("Resize", std::move(inputs), std::move(attributes)));
@@ -100,8 +97,8 @@ static void writeResize(RankWriter &w, Operation *op) {
 
 static void writeCumSum(RankWriter &w, Operation *op) {
   auto sum = cast<graph::CumSumOp>(op);
-  std::string axis = w.common(reference::tensor<int64_t>(
-      DType::I64, {}, {static_cast<int64_t>(sum.getAxis())}));
+  std::string axis = w.common(
+      reference::tensor<int64_t>(DType::I64, {}, {static_cast<int64_t>(sum.getAxis())}));
   w.define(op->getResult(0), w.node("CumSum", {w.name(sum.getInput()), axis},
                                     {{"exclusive", int64_t(sum.getExclusive())},
                                      {"reverse", int64_t(sum.getReverse())}}));

@@ -87,9 +87,9 @@ static Expected<void> writeRanks(const Options &options) {
                      "' is no dialect of files per rank; there are partita, ort and "
                      "tensorrt");
   RemovedOnInterrupt removed;
-  auto written =
-      writeRankFiles(options.checkpoint, {options.model, options.entry, options.weightsDir},
-                     *dialect, options.ranks);
+  auto written = writeRankFiles(options.checkpoint,
+                                {options.model, options.entry, options.weightsDir},
+                                *dialect, options.ranks);
   if (!written)
     return tl::unexpected(written.error());
   std::printf("%lld files of %lld nodes, %lld of them collectives, %lld bytes in %s\n",
@@ -147,7 +147,7 @@ void partita::addConvertCommand(CLI::App &app, int &status) {
       "Examples:\n  partita convert checkpoints --safetensors states.safetensors\n"
       "  partita convert checkpoints/step-12 --onnx trained.onnx\n"
       "  partita convert pipeline --schedule-csv schedule.csv\n"
-      "  partita convert gpt2.bundle --per-rank-onnx ranks --dialect ort");
+      "  partita convert gpt2.bundle --per-rank-onnx ort-ranks --dialect ort");
   command
       ->add_option("checkpoint", options->checkpoint,
                    "A folder of generations, of which the newest whole one is taken, or "
