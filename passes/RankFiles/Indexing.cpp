@@ -38,7 +38,7 @@ static std::string onlyThere(RankWriter &w, Operation *op, const std::string &fo
 
 static void writeGather(RankWriter &w, Operation *op) {
   auto gather = cast<graph::GatherOp>(op);
-  const auto axis = static_cast<int64_t>(gather.getAxis());
+  const int64_t axis = fromFront(gather.getAxis(), gather.getData());
   const std::string data = w.name(gather.getData());
   auto lookup = [&](const std::string &indices) {
     return w.node("Gather", {data, indices}, {{"axis", axis}});
@@ -97,7 +97,7 @@ static std::string reductionOf(std::optional<ReduceKind> kind) {
 
 static void writeScatterElements(RankWriter &w, Operation *op) {
   auto scatter = cast<graph::ScatterElementsOp>(op);
-  const auto axis = static_cast<int64_t>(scatter.getAxis());
+  const int64_t axis = fromFront(scatter.getAxis(), scatter.getData());
   Shape shape = shapeOf(scatter.getData());
   const int64_t extent = shape[static_cast<size_t>(axis)];
   std::string data = w.name(scatter.getData()), indices = w.name(scatter.getIndices());
@@ -122,7 +122,7 @@ static void writeScatterElements(RankWriter &w, Operation *op) {
 /// The first `count`, and zeros behind them.
 static void writeSort(RankWriter &w, Operation *op) {
   auto sort = cast<graph::SortOp>(op);
-  const auto axis = static_cast<int64_t>(sort.getAxis());
+  const int64_t axis = fromFront(sort.getAxis(), sort.getInput());
   const auto count = static_cast<int64_t>(sort.getCount());
   Names found = w.nodes("TopK", 2, {w.name(sort.getInput()), w.ints({count})},
                         {{"axis", axis},

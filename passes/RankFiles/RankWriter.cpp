@@ -15,6 +15,11 @@ using namespace partita;
 using namespace partita::rank_files;
 using onnx_model::Tensor;
 
+int64_t rank_files::fromFront(uint64_t axis, Value value) {
+  const auto d = static_cast<int64_t>(axis);
+  return d < 0 ? d + static_cast<int64_t>(shapeOf(value).size()) : d;
+}
+
 DType rank_files::typeOf(Value value) {
   return *dtypeOf(getElementTypeOrSelf(value.getType()));
 }

@@ -119,6 +119,9 @@ void writePayload(RankWriter &writer, mlir::Operation *op);
 std::string toLocal(RankWriter &writer, const std::string &x, const Layout &layout);
 std::string toGlobal(RankWriter &writer, const std::string &x, const Layout &layout);
 
+/// A dim counted from the front, which an op may count from the end.
+int64_t fromFront(uint64_t axis, mlir::Value value);
+
 /// The element type of a tensor.
 DType typeOf(mlir::Value value);
 /// The element of `kind` that changes no reduction, a scalar.

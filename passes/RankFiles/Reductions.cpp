@@ -47,7 +47,7 @@ static std::string ofRow(RankWriter &w, Value value, const Shape &row) {
 static void writeLayerNorm(RankWriter &w, Operation *op) {
   auto norm = cast<graph::LayerNormOp>(op);
   Shape shape = shapeOf(norm.getInput());
-  const auto axis = static_cast<int64_t>(norm.getAxis());
+  const int64_t axis = fromFront(norm.getAxis(), norm.getInput());
   Shape row(shape.begin() + axis, shape.end());
   w.define(
       op->getResult(0),
@@ -61,7 +61,7 @@ static void writeLayerNorm(RankWriter &w, Operation *op) {
 static void writeRmsNorm(RankWriter &w, Operation *op) {
   auto norm = cast<graph::RmsNormOp>(op);
   Shape shape = shapeOf(norm.getInput());
-  const auto axis = static_cast<int64_t>(norm.getAxis());
+  const int64_t axis = fromFront(norm.getAxis(), norm.getInput());
   Shape row(shape.begin() + axis, shape.end());
   w.define(
       op->getResult(0),
