@@ -64,10 +64,27 @@ static void writeAllToAll(RankWriter &w, Operation *op) {
                        at.fromFirst ? 3 : 1, at.fromFirst ? 1 : 3, step.axes));
 }
 
+/// A rank's block of a small constant, which the program has whole.
+static HostTensor blockOf(const HostTensor &whole, const StepGeometry &at, int64_t place,
+                          Shape shape) {
+  HostTensor block = HostTensor::zeros(whole.type, std::move(shape));
+  const auto bytes = static_cast<size_t>(at.chunk * at.inner) * byteWidth(whole.type);
+  for (int64_t o = 0; o < at.outer; ++o)
+    std::copy_n(whole.bytes.begin() +
+                    static_cast<ptrdiff_t>(bytes) * (o * at.count + place),
+                bytes, block.bytes.begin() + static_cast<ptrdiff_t>(bytes) * o);
+  return block;
+}
+
 /// The own block, whose number is the rank's.
 static void writeSlice(RankWriter &w, Operation *op) {
   Step step = cast<comm::StepOpInterface>(op).getStep();
   StepGeometry at = stepGeometry(step);
+  if (auto constant = op->getOperand(0).getDefiningOp<graph::ConstantOp>())
+    return w.define(op->getResult(0),
+                    w.ownOfRank(blockOf(graph::toHostTensor(constant.getValue()), at,
+                                        w.mesh.coordinate(w.rank, step.axes),
+                                        shapeOf(op->getResult(0)))));
   std::string blocks =
       w.reshape(w.name(op->getOperand(0)), {at.outer, at.count, at.chunk, at.inner});
   HostTensor place = vectorOf({w.mesh.coordinate(w.rank, step.axes)});

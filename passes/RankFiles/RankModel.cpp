@@ -100,7 +100,7 @@ static void writeRepeat(RankWriter &w, graph::RepeatOp op) {
 static void writeOp(RankWriter &w, Operation &op) {
   w.begin(&op);
   if (isa<graph::WeightOp, graph::ConstantOp>(op))
-    return w.define(op.getResult(0), w.source(&op));
+    return; // written where they are read
   if (auto repeat = dyn_cast<graph::RepeatOp>(op))
     return writeRepeat(w, repeat);
   auto writer = writers().find(op.getName().getStringRef());

@@ -60,7 +60,13 @@ std::string RankWriter::reserve(const std::string &wanted) {
   return name;
 }
 
-std::string RankWriter::name(Value value) { return values.lookup(value); }
+std::string RankWriter::name(Value value) {
+  // Written where it is read first: whoever reads a part may write that alone.
+  Operation *op = value.getDefiningOp();
+  if (op && isa<graph::WeightOp, graph::ConstantOp>(op))
+    return source(op);
+  return values.lookup(value);
+}
 
 Names RankWriter::names(ValueRange list) {
   Names result;

@@ -65,8 +65,6 @@ public:
   std::string ownOfRank(const HostTensor &tensor);
   std::string ints(const std::vector<int64_t> &values);
   std::string scalar(DType type, double value);
-  /// A weight or constant; the same op has one initializer, however often it is written.
-  std::string source(mlir::Operation *op);
 
   // Movements.
   std::string reshape(const std::string &x, const std::vector<int64_t> &shape);
@@ -83,6 +81,8 @@ public:
                         const std::string &value);
 
 private:
+  /// A weight or constant; the same op has one initializer, however often it is read.
+  std::string source(mlir::Operation *op);
   std::string weight(mlir::Operation *op);
   std::string constant(mlir::Operation *op);
   std::string initializer(const HostTensor &tensor, const std::string &wanted);

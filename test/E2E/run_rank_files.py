@@ -64,12 +64,12 @@ def compile_by(arguments, folder, case, mesh, how, work):
         pathlib.Path(path).write_text(
             json.dumps(run_model.weight_hints(ir, mesh, case["shapes"])))
         command += ["--mode", "semi-auto", "--hints", path]
-    said = run_model.call(command)
-    return bundle, int(re.search(r"(\d+) B of weights as the model stores them", said)[1])
+    return bundle, weights_of(run_model.call(command))
 
 
-def initializer_bytes(model):
-    return sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+def weights_of(said):
+    """Bytes of weights that a rank has, of what a compile says."""
+    return int(re.search(r"(\d+) B of weights as the model stores them", said)[1])
 
 
 def overhead(model):
@@ -117,8 +117,12 @@ def run_plan(arguments, folder, case, plan, counts):
             check_files(files, mesh, weights, counts)
             counts.add(collectives=int(re.search(r"(\d+) of them collectives", said)[1]))
             back = os.path.join(work, "back-" + dialect)
-            run_model.call([arguments.partita, "compile", *files, "-o", back, "--mesh", mesh,
-                            "--mode", "manual"])
+            said = run_model.call([arguments.partita, "compile", *files, "-o", back, "--mesh",
+                                   mesh, "--mode", "manual"])
+            # Each rank reads its own; nothing is whole.
+            if weights_of(said) > (1 + SHARE) * weights + overhead(onnx.load(files[0])):
+                raise run_model.Failure(f"a rank has {weights} bytes of weights, and "
+                                        f"{weights_of(said)} when read back")
             compare(arguments, back, bundle, folder, case, work, counts,
                     f"by {name}, read back from {dialect}")
 
