@@ -32,6 +32,8 @@ from partita import onnx_schemas  # noqa: E402
 #: (name, mesh, how): see run_model.CASES.
 PLANS = [("data", "dp=2", "data"), ("columns", "tp=4", "hints"), ("both", "dp=2,tp=2", "hints"),
          ("uneven", "dp=3", "data")]
+#: Rows and columns of pictures: halos are gathers there. Of models that have them.
+SPATIAL = ("spatial", "h=2,w=2", "spatial")
 #: Share of a rank's weights that a file has beside them, and what a node takes: its names,
 #: attributes and the constants that it reads.
 SHARE = 0.05
@@ -55,14 +57,18 @@ def compile_by(arguments, folder, case, mesh, how, work):
         command += ["--mesh", mesh]
     if how == "data":
         command += ["--mode", "data-parallel"]
+    hints = None
     if how == "hints":
         dump = os.path.join(work, "ir")
         run_model.call([arguments.partita, "compile", model, "--to", "L0", "--dump-dir", dump,
                         *shapes])
         ir = pathlib.Path(dump, "00-imported.mlir").read_text()
+        hints = run_model.weight_hints(ir, mesh, case["shapes"])
+    if how == "spatial":
+        hints = run_model.spatial_hints(model, mesh, case["shapes"])
+    if hints:
         path = os.path.join(work, "hints.json")
-        pathlib.Path(path).write_text(
-            json.dumps(run_model.weight_hints(ir, mesh, case["shapes"])))
+        pathlib.Path(path).write_text(json.dumps(hints))
         command += ["--mode", "semi-auto", "--hints", path]
     return bundle, weights_of(run_model.call(command))
 
@@ -159,6 +165,9 @@ def main():
     plans = [*PLANS, ("alone", "", "auto")]
     cases = [(model, plan) for model in arguments.models for plan in plans
              if not arguments.plans or plan[0] in arguments.plans]
+    cases += [(model, SPATIAL) for model in arguments.models
+              if model in run_model.SPATIAL_MODELS
+              and (not arguments.plans or "spatial" in arguments.plans)]
     counts, failures = Counts(), []
     for model, plan in tier.sample("rank-files", cases, lambda case: case[1][0]):
         folder = os.path.join(arguments.zoo, model)
