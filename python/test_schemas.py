@@ -113,7 +113,7 @@ def main():
             continue
         raise AssertionError(f"{case} is not refused")
     assert count >= 50, count
-    # Without a mesh, what depends on the number of ranks is open.
+    # Sizes that depend on the number of ranks are open where there is no mesh.
     onnx_schemas.register_onnx_schemas()
     check("AllGather", "partita", {"group": "ep"}, [4], ["n"])
     try:

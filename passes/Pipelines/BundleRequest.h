@@ -15,7 +15,7 @@ struct BundleSource {
 /// The request that compiles an entry of a bundle again, from the model and by the plan
 /// that the bundle has. A bundle has no program of any level: it follows from these two.
 ///
-/// Of a pipeline the request has neither mesh nor plan, so that it names the model alone.
+/// The request of a pipeline has neither mesh nor plan, so that it names the model alone.
 /// An error says which file is not there.
 Expected<Request> requestOf(const std::string &bundle, const BundleSource &source);
 

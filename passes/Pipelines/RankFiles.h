@@ -7,7 +7,7 @@
 
 namespace partita {
 
-/// What was written.
+/// Figures of the files that were written.
 struct RankFiles {
   int64_t ranks = 0;
   int64_t nodes = 0;       ///< of each file

@@ -65,7 +65,7 @@ std::string Collectives::allReduce(const std::string &x, DType type, ReduceKind 
                                    const AxisList &axes) {
   if (!mayUse(axes, kind))
     return "";
-  // Of booleans the greater one is any, the lesser one all of them.
+  // The greatest of booleans is any, the least one all of them.
   const bool isBool = type == DType::Bool;
   const std::string in = isBool ? w.castTo(x, DType::U8) : x;
   std::string sum;
@@ -109,7 +109,7 @@ std::string Collectives::reduceScatter(const std::string &x, const Shape &shape,
   const std::string in = isBool ? w.castTo(x, DType::U8) : x;
   std::string part;
   if (w.dialect == RankDialect::Ort) {
-    // It has no such node: all sums, of which each rank takes its block.
+    // ONNX Runtime has no such node: all sums, of which each rank takes its block.
     const int64_t count = product(axes);
     std::string all = w.node("AllReduce", {in}, {}, ortDomain);
     all = w.reshape(all, {shape[0], count, shape[1] / count, shape[2]});

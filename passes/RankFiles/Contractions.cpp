@@ -131,7 +131,7 @@ static void writeConv(RankWriter &w, Operation *op) {
   std::vector<int64_t> pads = graph::vec(conv.getPads());
   Names inputs = w.names(op->getOperands());
   inputs[0] = withoutCuts(w, conv.getInput(), pads);
-  // Of unsigned and signed 8-bit integers, whose zero points are 0.
+  // The zero points of 8-bit integers are 0 here.
   w.define(op->getResult(0),
            w.node(conv.getSums() ? "ConvInteger" : "Conv", inputs, windowOf(conv, pads)));
 }

@@ -25,8 +25,8 @@ static std::string zeroOf(RankWriter &w, Value value) {
   return w.common(HostTensor::zeros(typeOf(value), {}));
 }
 
-/// What was looked up, and zero where `isThere`, with the result's rank or of dims from
-/// `first` on, says that it is another rank's.
+/// Keeps what was looked up, and has zero where `isThere` says that an element is another
+/// rank's. The indices' dims are `indexDims` of the result, from `first` on.
 static std::string onlyThere(RankWriter &w, Operation *op, const std::string &found,
                              const std::string &isThere, size_t first, size_t indexDims) {
   Shape shape = shapeOf(op->getResult(0));

@@ -36,7 +36,7 @@ using WeightTensor = std::function<Expected<const onnx_model::Tensor *>(llvm::St
 /// module, so that rankModel finds ops that ONNX has.
 Expected<void> expandForRanks(mlir::ModuleOp module);
 
-/// What `rank` computes: function @main of the partitioned module, which
+/// The model of what `rank` computes: function @main of the partitioned module, which
 /// expandForRanks has changed. An error names the op that the dialect cannot say.
 Expected<onnx_model::Model> rankModel(mlir::ModuleOp module, int64_t rank,
                                       RankDialect dialect, const WeightTensor &weights);

@@ -153,7 +153,7 @@ static Layout layoutOf(dist::LayoutAttr layout, Type type) {
 }
 
 namespace {
-/// One model from its inputs to its outputs.
+/// Writes a model from its inputs to its outputs.
 class ModelWriter {
 public:
   ModelWriter(func::FuncOp function, RankWriter &writer)

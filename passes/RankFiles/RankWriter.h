@@ -100,7 +100,7 @@ private:
 using Writer = void (*)(RankWriter &, mlir::Operation *);
 using WriterTable = llvm::StringMap<Writer>;
 
-// One table per family file; keys are names of ops with their dialect.
+// Tables of the family files; keys are names of ops with their dialect.
 void addElementwise(WriterTable &table);
 void addContractions(WriterTable &table);
 void addReductions(WriterTable &table);
@@ -114,7 +114,7 @@ Names writeBody(RankWriter &writer, mlir::Block &block);
 /// An elementwise op by its payload, or by its ONNX name.
 void writePayload(RankWriter &writer, mlir::Operation *op);
 
-/// This rank's part of an input that all ranks have, and the tensor of which each rank
+/// The rank's part of an input that all ranks have, and the tensor of which each rank
 /// has the part `x`.
 std::string toLocal(RankWriter &writer, const std::string &x, const Layout &layout);
 std::string toGlobal(RankWriter &writer, const std::string &x, const Layout &layout);

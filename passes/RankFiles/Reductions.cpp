@@ -25,7 +25,7 @@ static void writeReduce(RankWriter &w, Operation *op) {
   std::string x = w.name(reduce.getInput());
   if (isBool)
     x = w.castTo(x, DType::U8);
-  // Without axes ONNX would reduce all dims.
+  // ONNX reduces all dims where it gets no axes.
   if (!reduce.getAxes().empty())
     x = w.node(reductionOf(reduce.getKind()), {x, w.ints(graph::vec(reduce.getAxes()))},
                {{"keepdims", int64_t(reduce.getKeepDims())}});
@@ -38,7 +38,7 @@ template <typename Op> static void writeSoftmax(RankWriter &w, Operation *op) {
                   {{"axis", static_cast<int64_t>(cast<Op>(op).getAxis())}}));
 }
 
-/// Whether scale or bias has the shape that ONNX asks for: that of a row.
+/// Scale or bias in the shape that ONNX asks for: that of a row.
 static std::string ofRow(RankWriter &w, Value value, const Shape &row) {
   std::string name = w.name(value);
   return shapeOf(value) == row ? name : w.node("Expand", {name, w.ints(row)});

@@ -64,7 +64,7 @@ def _save(model, inputs, folder):
 
 
 def _is_layout(strategy):
-    """Whether it is a split per dim, and no list of them."""
+    """Tells a split per dim from a list of such splits."""
     return all(entry is None or isinstance(entry, (int, str)) for entry in strategy)
 
 

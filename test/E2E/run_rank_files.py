@@ -134,7 +134,7 @@ def run_plan(arguments, folder, case, plan, counts):
 
 
 def run_alone(arguments, folder, case, counts):
-    """One rank has no collective, so that ONNX Runtime runs its file."""
+    """ONNX Runtime runs the file of one rank, which has no collective."""
     with tempfile.TemporaryDirectory(prefix="partita-ranks-") as work:
         bundle, weights = compile_by(arguments, folder, case, "", "auto", work)
         ranks = os.path.join(work, "ranks")

@@ -147,7 +147,7 @@ void partita::addConvertCommand(CLI::App &app, int &status) {
       "Examples:\n  partita convert checkpoints --safetensors states.safetensors\n"
       "  partita convert checkpoints/step-12 --onnx trained.onnx\n"
       "  partita convert pipeline --schedule-csv schedule.csv\n"
-      "  partita convert gpt2.bundle --per-rank-onnx ort-ranks --dialect ort");
+      "  partita convert gpt2.bundle --per-rank-onnx trt-ranks --dialect tensorrt");
   command
       ->add_option("checkpoint", options->checkpoint,
                    "A folder of generations, of which the newest whole one is taken, or "

@@ -103,8 +103,8 @@ struct Node {
   }
 };
 
-/// Whether the node stands around a part of the graph: see ownDomain. Nodes of graphs
-/// that are written per rank have this domain too, and are like any other.
+/// Tells whether the node stands around a part of the graph: see ownDomain. Nodes of
+/// graphs that are written per rank have this domain too, and are like any other.
 bool isAroundPart(const Node &node);
 
 /// A value with a static shape.
