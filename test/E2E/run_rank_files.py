@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A bundle as an ONNX file per rank, and back (docs/rank-files.md).
 
-usage: run_rank_files.py PARTITA ZOO MODEL… [--plans NAME…] [--dialects NAME…]
+usage: run_rank_files.py PARTITA ZOO MODEL… [--plans NAME…] [--dialects NAME…] [--all]
 
 Each model is compiled by each plan, written by `partita convert --per-rank-onnx`, checked
 by onnx.checker with our schemas, and read back by `partita compile rank-*.onnx --mode
@@ -161,6 +161,7 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--plans", nargs="+", help="only these")
     parser.add_argument("--dialects", nargs="+", default=["partita"])
+    parser.add_argument("--all", action="store_true", help="in whatever tier")
     arguments = parser.parse_args()
     plans = [*PLANS, ("alone", "", "auto")]
     cases = [(model, plan) for model in arguments.models for plan in plans
@@ -169,7 +170,9 @@ def main():
               if model in run_model.SPATIAL_MODELS
               and (not arguments.plans or "spatial" in arguments.plans)]
     counts, failures = Counts(), []
-    for model, plan in tier.sample("rank-files", cases, lambda case: case[1][0]):
+    if not arguments.all:
+        cases = tier.sample("rank-files", cases, lambda case: case[1][0])
+    for model, plan in cases:
         folder = os.path.join(arguments.zoo, model)
         with open(os.path.join(folder, "case.json")) as file:
             case = json.load(file)
