@@ -224,6 +224,29 @@ def check_compute(folder, model):
     assert plan["entries"][0]["compute"] == "f16", plan
 
 
+def check_ranks(folder):
+    """A list of files is a program per rank: each has a scale of its own."""
+    files = []
+    for rank in range(2):
+        nodes = [helper.make_node("Mul", ["x", "scale"], ["h"], name="times"),
+                 helper.make_node("AllReduce", ["h"], ["y"], name="sum", domain="partita")]
+        graph = helper.make_graph(
+            nodes, "rank", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+            [numpy_helper.from_array(numpy.float32([rank + 1]), "scale")])
+        files.append(folder / f"rank-{rank}.onnx")
+        onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
+            helper.make_opsetid("", 20), helper.make_opsetid("partita", 1)]), files[-1])
+    bundle = folder / "ranks"
+    partita.compile(files, bundle, mesh="tp=2", mode="manual")
+    x = numpy.arange(3, dtype=numpy.float32)
+    with partita.Session(bundle) as session:
+        numpy.testing.assert_array_equal(session.run({"x": x})["y"], 3 * x)
+    assert partita.verify(bundle)["verdict"] == "checked: equal"
+    expect_error("2 ranks for a mesh", lambda: partita.compile(
+        files, folder / "no", mesh="tp=3", mode="manual"))
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="partita-compiler-") as name:
         folder = pathlib.Path(name)
@@ -235,6 +258,7 @@ def main():
         check_specification(folder)
         check_verify(folder, folder / "model.onnx")
         check_compute(folder, folder / "model.onnx")
+        check_ranks(folder)
     print("ok")
 
 

@@ -243,10 +243,20 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
   return success();
 }
 
-/// Each rank computes something else: no axis has a part of it.
+/// Each rank computes something else: no axis has a part of it. The positions of windows
+/// are not as many as the elements that are read through them, whose dim becomes a loop
+/// of its own.
 static void makeWhole(ShardingRule &rule) {
-  for (Factor &factor : rule.factors)
-    factor.what = loop::Replicate{};
+  const size_t count = rule.factors.size();
+  for (size_t f = 0; f < count; ++f) {
+    if (const loop::Window *given = rule.factors[f].window()) {
+      const loop::Window window = *given;
+      const int32_t read = rule.addFactor(window.input, loop::Replicate{});
+      for (std::vector<int32_t> &dim : rule.operands[static_cast<size_t>(window.operand)])
+        llvm::replace(dim, static_cast<int32_t>(f), read);
+    }
+    rule.factors[f].what = loop::Replicate{};
+  }
   rule.linear.clear();
 }
 

@@ -6,6 +6,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <exception>
 
 using namespace partita;
@@ -79,8 +80,15 @@ struct AttributeWriter {
 };
 } // namespace
 
+bool onnx_model::isAroundPart(const Node &node) {
+  static constexpr std::string_view around[] = {
+      "RepeatBegin", "RepeatEnd", "GradientBegin", "GradientEnd", "IfBegin", "IfEnd"};
+  return node.domain == ownDomain &&
+         std::find(std::begin(around), std::end(around), node.opType) != std::end(around);
+}
+
 Expected<void> onnx_model::writeNode(const Node &node, onnx::NodeProto &proto) {
-  if (node.domain == ownDomain)
+  if (isAroundPart(node))
     return makeError("node '" + node.name + "' (" + node.opType +
                      ") stands around a part of the graph, which cannot be written");
   proto.set_name(node.name);
@@ -127,8 +135,13 @@ static Expected<std::string> serialize(const Model &model) {
   for (size_t i = 0; i < model.graph.outputs.size(); ++i) {
     onnx::ValueInfoProto &value = *graph.add_output();
     value.set_name(model.graph.outputs[i]);
-    value.mutable_type()->mutable_tensor_type()->set_elem_type(
-        onnxNumber(model.graph.outputTypes[i]));
+    auto &type = *value.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(onnxNumber(model.graph.outputTypes[i]));
+    if (i >= model.graph.outputShapes.size())
+      continue;
+    type.mutable_shape();
+    for (int64_t extent : model.graph.outputShapes[i])
+      type.mutable_shape()->add_dim()->set_dim_value(extent);
   }
   for (const auto &[domain, version] : model.opsets) {
     auto &import = *proto.add_opset_import();

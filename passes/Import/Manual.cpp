@@ -511,11 +511,14 @@ static Expected<Exchange> beginRanks(Importer &importer, const Node &node) {
   auto exchange = begin(importer, node);
   if (!exchange)
     return exchange;
-  auto group = groupOfRanks(*importer.mesh, intsAttr(node, "groups", {}));
-  if (!group)
-    return tl::unexpected(group.error());
-  exchange->group = std::move(*group);
-  exchange->members = product(exchange->group);
+  // Files of all ranks together say all groups; a file alone has one rank's.
+  if (!node.attribute<std::vector<std::string>>("groups")) {
+    auto group = groupOfRanks(*importer.mesh, intsAttr(node, "groups", {}));
+    if (!group)
+      return tl::unexpected(group.error());
+    exchange->group = std::move(*group);
+    exchange->members = product(exchange->group);
+  }
   if (auto ok = checkCount(node, "group_size", 0, exchange->members); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = checkCount(node, "nb_rank", 1, exchange->members); !ok)
@@ -618,6 +621,7 @@ void import::addManual(HandlerTable &table) {
   table["partita.Broadcast"] = importBroadcast;
   table["partita.ToLocal"] = importToLocal;
   table["partita.ToGlobal"] = importToGlobal;
+  table["DistCollective"] = importDistCollective;
   table["com.microsoft.AllReduce"] = importAllReduce;
   table["com.microsoft.AllGather"] = importOrtAllGather;
   table["com.microsoft.AllToAll"] = importOrtAllToAll;

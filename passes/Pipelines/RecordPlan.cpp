@@ -188,6 +188,9 @@ Expected<void> Compiler::recordPlan() {
     if (wrong)
       return tl::unexpected(*wrong);
   plan.model = absolutePath(request.model.file);
+  plan.others.clear();
+  for (const std::string &file : request.model.others)
+    plan.others.push_back(absolutePath(file));
   plan.constants.clear(); // what an earlier stage has recorded
   for (const onnx_model::ConstBinding &binding : request.model.constants)
     plan.constants.push_back(binding.name + "=" + normalPath(binding.file));

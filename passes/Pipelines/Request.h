@@ -29,7 +29,10 @@ namespace partita {
 enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L4 = 4, L5 = 5 };
 
 struct ModelSource {
-  std::string file;                             ///< the ONNX file
+  std::string file; ///< the ONNX file
+  /// Files of all ranks but the first, of which `file` is, in their order; empty: one
+  /// file is for all ranks.
+  std::vector<std::string> others = {};
   std::vector<onnx_model::ShapeBinding> shapes; ///< of several entries: see entriesOf
   std::vector<onnx_model::ConstBinding> constants = {};
   /// INPUT=OUTPUT: inputs that are what the output of the request before was.

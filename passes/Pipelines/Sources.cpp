@@ -3,6 +3,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "partita/Onnx/Load.h"
+#include "partita/Onnx/MergeRanks.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Pipelines/Training.h"
@@ -39,6 +40,26 @@ Job Job::upTo(Level level) const {
   return job;
 }
 
+/// The model, which may lie in a file per rank.
+static Expected<onnx_model::Model> loadRanks(const Request &request,
+                                             const onnx_model::LoadOptions &options) {
+  const ModelSource &source = request.model;
+  if (source.others.empty())
+    return onnx_model::loadModel(source.file, options);
+  if (request.mode != ShardMode::Manual && !request.plan)
+    return makeError("'" + source.file + "' and " + std::to_string(source.others.size()) +
+                     " other files are a program per rank, which --mode manual compiles");
+  std::vector<onnx_model::Model> ranks;
+  for (size_t r = 0; r <= source.others.size(); ++r) {
+    auto model =
+        onnx_model::loadModel(r == 0 ? source.file : source.others[r - 1], options);
+    if (!model)
+      return model;
+    ranks.push_back(std::move(*model));
+  }
+  return onnx_model::mergeRanks(std::move(ranks), request.mesh());
+}
+
 Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &request,
                                                                  Form form) {
   const ModelSource &source = request.model;
@@ -62,7 +83,7 @@ Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &
   load.keepLoops = form.keepLoops;
   if (request.train && request.train->spec.trainingInfo)
     load.trainingInfo = static_cast<size_t>(*request.train->spec.trainingInfo);
-  auto loaded = onnx_model::loadModel(source.file, load);
+  auto loaded = loadRanks(request, load);
   if (!loaded)
     return tl::unexpected(loaded.error());
   if (auto ok = initialize(&context, *loaded); !ok) {

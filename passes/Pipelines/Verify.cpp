@@ -9,6 +9,7 @@
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Base/Units.h"
+#include "passes/Pipelines/BundleRequest.h"
 #include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Recompute.h"
@@ -643,73 +644,10 @@ Expected<Verified> partita::verifyModel(const Request &request,
 
 Expected<Verified> partita::verifyBundle(const std::string &bundle,
                                          VerifyOptions options) {
-  auto file = planFile(bundle, options.entry);
-  if (!file)
-    return tl::unexpected(file.error());
-  auto plan =
-      readPlan(*file).and_then([&](const Plan &all) { return all.of(options.entry); });
-  if (!plan)
-    return tl::unexpected(plan.error());
-  Request request;
-  ModelSource &model = request.model;
-  model.file = options.model.empty()
-                   ? findRecorded(bundle, plan->modelRelative, plan->model)
-                   : options.model;
-  std::error_code unreadable; // a path that is too long is not there either
-  if (!std::filesystem::exists(model.file, unreadable))
-    return makeError("the bundle's model '" + model.file +
-                     "' is not there; --model says where it is now");
-  std::string folder = std::filesystem::path(model.file).parent_path().string();
-  folder = folder.empty() ? "." : folder;
-  // Files that came with the model may have moved with it. Their names alone come last,
-  // as another file of this name may lie beside the model.
-  auto moved = [&](const std::string &path) {
-    std::string beside =
-        relativePath(path, std::filesystem::path(plan->model).parent_path().string());
-    for (const std::string &place : {folder + "/" + beside, path})
-      if (!beside.empty() && std::filesystem::is_regular_file(place, unreadable))
-        return place;
-    return findRecorded(folder, "", path);
-  };
-  for (const std::string &text : plan->entry().shapes) {
-    auto shape = onnx_model::parseShapeBinding(text);
-    if (!shape)
-      return tl::unexpected(shape.error());
-    model.shapes.push_back(std::move(*shape));
-  }
-  for (const std::string &text : plan->constants) {
-    size_t file = text.find('=') + 1;
-    auto constant =
-        onnx_model::readConstBinding(text.substr(0, file) + moved(text.substr(file)));
-    if (!constant)
-      return tl::unexpected(constant.error());
-    model.constants.push_back(std::move(*constant));
-  }
-  model.states = plan->states;
-  if (plan->train.empty())
-    request.compute = computeFromName(plan->entry().compute);
-  request.keepF32 = plan->entry().keepF32;
-  // A bundle has its specification with it, as older ones had not.
-  const std::string own = bundle + "/" + specificationFileName;
-  if (!plan->train.empty()) {
-    const std::string train =
-        std::filesystem::exists(own, unreadable) ? own : moved(plan->train);
-    if (!std::filesystem::exists(train, unreadable))
-      return makeError("the specification '" + plan->train +
-                       "' of the bundle's training step is not there");
-    auto read = readTraining(train);
-    if (!read)
-      return tl::unexpected(read.error());
-    request.train = std::move(*read);
-  }
-  model.dataFolders = dataFolders(bundle, options.weights.folder);
+  auto request =
+      requestOf(bundle, {options.model, options.entry, options.weights.folder});
+  if (!request)
+    return tl::unexpected(request.error());
   options.bundle = bundle;
-  if (plan->entry().stages.size() > 1)
-    return Verifier(request, options).run(/*isPipeline=*/true);
-  auto meshes = readMeshes(plan->entry().stages[0].mesh);
-  if (!meshes)
-    return tl::unexpected(meshes.error());
-  request.meshes = std::move(*meshes);
-  request.plan = std::move(*plan);
-  return Verifier(request, options).run();
+  return Verifier(*request, options).run(/*isPipeline=*/!request->plan);
 }

@@ -21,9 +21,11 @@ import numpy
 
 from ._compiler import Cancel, compile, inspect, plan, report, verify
 from ._library import PartitaError, load
+from ._shard import Sharded, shard
+from .onnx_schemas import register_onnx_schemas
 
-__all__ = ["Cancel", "PartitaError", "Session", "compile", "inspect", "plan", "report",
-           "verify", "version"]
+__all__ = ["Cancel", "PartitaError", "Session", "Sharded", "compile", "inspect", "plan",
+           "register_onnx_schemas", "report", "shard", "verify", "version"]
 
 _DTYPES = {
     "f32": numpy.float32, "f64": numpy.float64, "f16": numpy.float16,

@@ -630,7 +630,8 @@ def check_forms(work, reference):
                          status=1))
     says("^error: '.*' has no generation$",
          convert(out, "--safetensors", f"{out}/no.safetensors", status=1))
-    says("^error: convert needs --safetensors, --onnx or --schedule-csv$", convert(folder, status=2))
+    says("^error: convert needs --safetensors, --onnx, --schedule-csv or --per-rank-onnx$",
+         convert(folder, status=2))
     if sorted(os.listdir(out)) != ["all.safetensors", "older.safetensors", "trained.onnx"]:
         raise RuntimeError(f"converting left {os.listdir(out)}")
     # Weights alone: the first loss is that of step 7 on the rows of step 1.

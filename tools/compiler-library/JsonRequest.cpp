@@ -125,6 +125,7 @@ static Json figuresOf(const CompileReport &report) {
 static Expected<Json> answerCompile(Members &members, StopFlag stop) {
   Request request;
   members.required("model", request.model.file);
+  members.texts("", "other_ranks", append(request.model.others), "");
   members.required("output", request.emission.output);
   addCompile(members, request);
   if (auto ok = members.finish(); !ok)

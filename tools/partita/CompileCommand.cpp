@@ -95,8 +95,18 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                   "  partita compile bert.onnx -o b --mesh tp=4 --hints megatron "
                   "--shape batch=2 --shape sequence=32\n"
                   "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
-                  "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2");
-  command->add_option("model", request.model.file, "The ONNX file")->required();
+                  "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2\n"
+                  "  partita compile ranks/rank-*.onnx -o g --mesh tp=4 --mode manual");
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "model",
+          [&request](const std::vector<std::string> &files) {
+            request.model.file = files.front();
+            request.model.others.assign(files.begin() + 1, files.end());
+          },
+          "The ONNX file; of a program written per rank the file of each rank, in their "
+          "order (docs/rank-files.md)")
+      ->required();
   CommandOptions &set = options->set;
   set.text("output", into(request.emission.output), "The bundle, a new folder");
   addCompile(set, request);

@@ -10,6 +10,7 @@
 #include "partita/Comm/StepText.h"
 #include "partita/Onnx/Export.h"
 #include "partita/Runtime/Checkpoint.h"
+#include "passes/Pipelines/RankFiles.h"
 
 #include <CLI/CLI.hpp>
 
@@ -21,6 +22,7 @@ using namespace partita;
 namespace {
 struct Options {
   std::string checkpoint, safetensors, onnx, model, weightsDir, schedule;
+  std::string ranks, dialect = "partita", entry;
 };
 } // namespace
 
@@ -77,9 +79,32 @@ static Expected<void> writeSchedule(const Options &options) {
   return {};
 }
 
+/// Writes what each rank of a bundle computes.
+static Expected<void> writeRanks(const Options &options) {
+  auto dialect = rankDialectFromName(options.dialect);
+  if (!dialect)
+    return makeError("'" + options.dialect +
+                     "' is no dialect of files per rank; there are partita, ort and "
+                     "tensorrt");
+  RemovedOnInterrupt removed;
+  auto written = writeRankFiles(options.checkpoint,
+                                {options.model, options.entry, options.weightsDir},
+                                *dialect, options.ranks);
+  if (!written)
+    return tl::unexpected(written.error());
+  std::printf("%lld files of %lld nodes, %lld of them collectives, %lld bytes in %s\n",
+              static_cast<long long>(written->ranks),
+              static_cast<long long>(written->nodes),
+              static_cast<long long>(written->collectives),
+              static_cast<long long>(written->bytes), options.ranks.c_str());
+  return {};
+}
+
 static Expected<void> convert(const Options &options) {
   if (!options.schedule.empty())
     return writeSchedule(options);
+  if (!options.ranks.empty())
+    return writeRanks(options);
   for (const std::string &file : {options.safetensors, options.onnx})
     if (!file.empty())
       if (auto ok = makeFolderOf(file); !ok)
@@ -96,17 +121,38 @@ static Expected<void> convert(const Options &options) {
   return options.onnx.empty() ? Expected<void>() : convertToOnnx(options);
 }
 
+static CLI::Option *addRankFiles(CLI::App &command, Options &options) {
+  CLI::Option *ranks =
+      command
+          .add_option("--per-rank-onnx", options.ranks,
+                      "Of a bundle instead: write what each rank computes as an ONNX "
+                      "file into this new folder (docs/rank-files.md)")
+          ->type_name("FOLDER");
+  command
+      .add_option("--dialect", options.dialect,
+                  "The operators that stand for collectives there: partita, ort "
+                  "(com.microsoft) or tensorrt (DistCollective)")
+      ->needs(ranks);
+  command
+      .add_option("--entry", options.entry,
+                  "Which entry point of the bundle (default: the first)")
+      ->needs(ranks);
+  return ranks;
+}
+
 void partita::addConvertCommand(CLI::App &app, int &status) {
   auto options = std::make_shared<Options>();
   CLI::App *command = app.add_subcommand("convert", "Write a checkpoint in another form");
   command->footer(
       "Examples:\n  partita convert checkpoints --safetensors states.safetensors\n"
       "  partita convert checkpoints/step-12 --onnx trained.onnx\n"
-      "  partita convert pipeline --schedule-csv schedule.csv");
+      "  partita convert pipeline --schedule-csv schedule.csv\n"
+      "  partita convert gpt2.bundle --per-rank-onnx trt-ranks --dialect tensorrt");
   command
       ->add_option("checkpoint", options->checkpoint,
                    "A folder of generations, of which the newest whole one is taken, or "
-                   "one of them; with --schedule-csv a bundle or plan.json")
+                   "one of them; with --schedule-csv a bundle or plan.json, with "
+                   "--per-rank-onnx a bundle")
       ->required()
       ->check(CLI::ExistingPath);
   CLI::Option *schedule =
@@ -126,17 +172,26 @@ void partita::addConvertCommand(CLI::App &app, int &status) {
                        "Write the model with the trained weights in the place of the "
                        "initializers of their names")
           ->type_name("FILE.onnx");
-  command->add_option("--model", options->model, "The model of the run, if it has moved")
-      ->needs(onnx);
+  CLI::Option *ranks = addRankFiles(*command, *options);
+  command->add_option("--model", options->model,
+                      "The model of the run or bundle, if it has moved");
   command
       ->add_option("--weights-dir", options->weightsDir,
                    "Look here first for the model's external data")
-      ->check(CLI::ExistingDirectory)
-      ->needs(onnx);
+      ->check(CLI::ExistingDirectory);
   schedule->excludes(states)->excludes(onnx);
-  command->callback([options, states, onnx, schedule, &status] {
-    if (states->count() + onnx->count() + schedule->count() == 0) {
-      status = fail("convert needs --safetensors, --onnx or --schedule-csv", usageStatus);
+  ranks->excludes(states)->excludes(onnx)->excludes(schedule);
+  command->callback([options, states, onnx, schedule, ranks, &status] {
+    if (states->count() + onnx->count() + schedule->count() + ranks->count() == 0) {
+      status = fail("convert needs --safetensors, --onnx, --schedule-csv or "
+                    "--per-rank-onnx",
+                    usageStatus);
+      return;
+    }
+    if (onnx->count() + ranks->count() == 0 &&
+        !(options->model + options->weightsDir).empty()) {
+      status = fail("--model and --weights-dir are for --onnx and --per-rank-onnx",
+                    usageStatus);
       return;
     }
     auto ok = convert(*options);

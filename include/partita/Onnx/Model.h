@@ -21,7 +21,8 @@
 
 namespace partita::onnx_model {
 
-/// The domain of nodes that stand around a part of the graph.
+/// The domain of nodes that stand around a part of the graph, and of those by which a
+/// graph that is written per rank says what ranks exchange (docs/manual.md).
 ///
 /// Two are around the body of a loop. RepeatBegin has what is carried
 /// and then what is scanned (all rows, along the first dim) as inputs, and as outputs
@@ -102,6 +103,10 @@ struct Node {
   }
 };
 
+/// Tells whether the node stands around a part of the graph: see ownDomain. Nodes of
+/// graphs that are written per rank have this domain too, and are like any other.
+bool isAroundPart(const Node &node);
+
 /// A value with a static shape.
 struct ValueInfo {
   std::string name;
@@ -138,6 +143,8 @@ struct Graph {
   /// The element types that the file states for them, as every ONNX file has to; empty:
   /// they are those that are computed.
   std::vector<DType> outputTypes;
+  /// Shapes of the outputs, for who writes the graph; empty: they are not known.
+  std::vector<std::vector<int64_t>> outputShapes;
 };
 
 struct Model {

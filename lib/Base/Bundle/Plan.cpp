@@ -368,6 +368,7 @@ template <typename Io> static void visit(Io &io, As<Io, Plan> &it) {
   io.member("format", format);
   io.member("model", it.model);
   io.optional("model_relative", it.modelRelative);
+  io.optional("other_ranks", it.others);
   io.member("constants", it.constants);
   io.optional("states", it.states);
   io.optional("train", it.train);

@@ -239,6 +239,8 @@ struct Plan {
   std::string model;     ///< absolute path of the ONNX file
   /// The same relative to the bundle; empty: the plan is of none.
   std::string modelRelative = {};
+  /// Absolute paths of the files of the other ranks, of a model that has one per rank.
+  std::vector<std::string> others = {};
   std::vector<std::string> constants; ///< NAME=FILE, as given, with an absolute path
   std::vector<std::string> states;    ///< INPUT=OUTPUT as given, see `--state`
   std::string train; ///< absolute path of the specification; empty: inference

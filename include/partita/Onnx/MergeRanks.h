@@ -1,0 +1,28 @@
+//===- MergeRanks.h - The files of all ranks as one program -----*- C++ -*-===//
+#ifndef PARTITA_ONNX_MERGERANKS_H
+#define PARTITA_ONNX_MERGERANKS_H
+
+#include "partita/Base/Error.h"
+#include "partita/Base/Layout/Mesh.h"
+#include "partita/Onnx/Model.h"
+
+#include <vector>
+
+namespace partita::onnx_model {
+
+/// Makes one program, for all ranks of the mesh, of a model per rank, in their order. It
+/// is the first one's, but for what may differ between ranks:
+///
+/// - An initializer whose values differ becomes a tensor of all of them, one behind the
+///   other along the axes over which they differ, of which a node ToLocal gives each rank
+///   its own. Ranks that have the same values share them.
+/// - `root_rank` of a Broadcast and `groups` of a DistCollective become lists of those of
+///   all ranks.
+///
+/// All else must be equal, names of values too. An error names two files and the first
+/// two nodes, or the input, output or initializer, that differ.
+Expected<Model> mergeRanks(std::vector<Model> ranks, const Mesh &mesh);
+
+} // namespace partita::onnx_model
+
+#endif // PARTITA_ONNX_MERGERANKS_H

@@ -1,0 +1,157 @@
+//===- Contractions.cpp - Sums of products as ONNX nodes ------------------===//
+#include "passes/RankFiles/RankWriter.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::rank_files;
+
+//===-- Equations ---------------------------------------------------------===//
+
+namespace {
+/// An equation whose dims are one loop each: what a reshape makes of operands and result.
+struct Flat {
+  std::vector<Shape> shapes;      ///< of the operands
+  std::vector<std::string> terms; ///< a letter per dim, of operands and then the result
+};
+} // namespace
+
+/// Letters for loops, with their sizes. A dim that broadcasts has no letter.
+static std::optional<Flat> flatten(const Equation &equation,
+                                   const std::vector<Shape> &shapes) {
+  auto rule = equation.rule(shapes);
+  if (!rule)
+    return std::nullopt;
+  // A loop of one iteration is none of the rule's.
+  std::map<std::string, std::pair<char, int64_t>> letters;
+  auto visit = [&](const Equation::Tensor &words) {
+    for (const std::vector<std::string> &dim : words)
+      for (const std::string &word : dim) {
+        const auto number = static_cast<int>(letters.size());
+        auto loop = llvm::find_if(
+            rule->factors, [&](const auto &factor) { return factor.name == word; });
+        letters.try_emplace(
+            word, static_cast<char>(number < 26 ? 'a' + number : 'A' + number - 26),
+            loop == rule->factors.end() ? 1 : loop->size);
+      }
+  };
+  for (const Equation::Tensor &operand : equation.operands)
+    visit(operand);
+  visit(equation.results[0]);
+  if (letters.size() > 52)
+    return std::nullopt;
+  Flat flat;
+  auto add = [&](const Equation::Tensor &words) {
+    Shape shape;
+    std::string term;
+    for (const std::vector<std::string> &dim : words)
+      for (const std::string &word : dim) {
+        shape.push_back(letters[word].second);
+        term += letters[word].first;
+      }
+    flat.shapes.push_back(shape);
+    flat.terms.push_back(term);
+  };
+  for (const Equation::Tensor &operand : equation.operands)
+    add(operand);
+  add(equation.results[0]);
+  flat.shapes.pop_back();
+  return flat;
+}
+
+/// "bmk, bkn -> bmn" and "bmk, kn -> bmn" are products of matrices as ONNX has them.
+static bool isMatMul(const std::vector<std::string> &terms) {
+  const std::string &x = terms[0], &y = terms[1], &z = terms[2];
+  if (x.size() < 2 || y.size() < 2 || z.size() != x.size())
+    return false;
+  const std::string outer = x.substr(0, x.size() - 2);
+  const char m = x[x.size() - 2], k = x.back(), n = z.back();
+  return n != k && n != m && z == outer + m + n &&
+         (y == std::string{k, n} || y == outer + k + n);
+}
+
+static void writeContract(RankWriter &w, Operation *op) {
+  auto contract = cast<graph::ContractOp>(op);
+  std::vector<Shape> shapes = shapesOf(op->getOperands());
+  auto flat = flatten(contract.getEquation(), shapes);
+  if (!flat) {
+    w.fail("(graph.contract) has more loops than an Einsum has letters");
+    return;
+  }
+  Names inputs = w.names(op->getOperands());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // Products of 8-bit integers are exact in the type of their sums.
+    if (contract.getSums())
+      inputs[i] = w.castTo(inputs[i], *dtypeOf(*contract.getSums()));
+    if (shapes[i] != flat->shapes[i])
+      inputs[i] = w.reshape(inputs[i], flat->shapes[i]);
+  }
+  std::string product = isMatMul(flat->terms)
+                            ? w.node("MatMul", inputs)
+                            : w.node("Einsum", inputs,
+                                     {{"equation", flat->terms[0] + "," + flat->terms[1] +
+                                                       "->" + flat->terms[2]}});
+  Shape result = shapeOf(op->getResult(0));
+  const bool isFlat = flat->terms[2].size() == result.size();
+  w.define(op->getResult(0), isFlat ? product : w.reshape(product, result));
+}
+
+//===-- Convolutions ------------------------------------------------------===//
+
+template <typename Op>
+static Attributes windowOf(Op op, const std::vector<int64_t> &pads) {
+  Shape kernel = shapeOf(op.getFilter());
+  return {{"strides", graph::vec(op.getStrides())},
+          {"dilations", graph::vec(op.getDilations())},
+          {"pads", pads},
+          {"group", static_cast<int64_t>(op.getGroup())},
+          {"kernel_shape", std::vector<int64_t>(kernel.begin() + 2, kernel.end())}};
+}
+
+/// The operand without the elements that negative pads cut, and pads that are not
+/// negative.
+static std::string withoutCuts(RankWriter &w, Value x, std::vector<int64_t> &pads) {
+  const size_t n = pads.size() / 2;
+  std::vector<int64_t> cuts(2 * (n + 2), 0);
+  bool isCut = false;
+  for (size_t i = 0; i < pads.size(); ++i)
+    if (pads[i] < 0) {
+      cuts[i < n ? 2 + i : n + 4 + (i - n)] = pads[i];
+      pads[i] = 0;
+      isCut = true;
+    }
+  if (!isCut)
+    return w.name(x);
+  return w.node("Pad", {w.name(x), w.ints(cuts)}, {{"mode", std::string("constant")}});
+}
+
+static void writeConv(RankWriter &w, Operation *op) {
+  auto conv = cast<graph::ConvOp>(op);
+  std::vector<int64_t> pads = graph::vec(conv.getPads());
+  Names inputs = w.names(op->getOperands());
+  inputs[0] = withoutCuts(w, conv.getInput(), pads);
+  // The zero points of 8-bit integers are 0 here.
+  w.define(op->getResult(0),
+           w.node(conv.getSums() ? "ConvInteger" : "Conv", inputs, windowOf(conv, pads)));
+}
+
+static void writeConvTranspose(RankWriter &w, Operation *op) {
+  auto conv = cast<graph::ConvTransposeOp>(op);
+  std::vector<int64_t> pads = graph::vec(conv.getPads());
+  for (int64_t pad : pads)
+    if (pad < 0) {
+      w.fail("(graph.conv_transpose) has a negative pad, which ONNX has not");
+      return;
+    }
+  Attributes attributes = windowOf(conv, pads);
+  attributes["output_padding"] = graph::vec(conv.getOutputPadding());
+  w.define(op->getResult(0),
+           w.node("ConvTranspose", w.names(op->getOperands()), std::move(attributes)));
+}
+
+void rank_files::addContractions(WriterTable &table) {
+  table[graph::ContractOp::getOperationName()] = writeContract;
+  table[graph::ConvOp::getOperationName()] = writeConv;
+  table[graph::ConvTransposeOp::getOperationName()] = writeConvTranspose;
+}

@@ -1,0 +1,46 @@
+//===- RankFiles.h - What one rank computes, as an ONNX model ---*- C++ -*-===//
+//
+// The way back from L3: a partitioned program and the number of a rank become an ONNX
+// model with the rank's slices of the weights, in which collectives are nodes
+// (docs/rank-files.md). Models of different ranks have the same nodes and differ in the
+// values of initializers alone, so that import can make one program of them again.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_RANKFILES_RANKFILES_H
+#define PARTITA_PASSES_RANKFILES_RANKFILES_H
+
+#include "partita/Base/DType.h"
+#include "partita/Base/Error.h"
+#include "partita/Base/Layout/Mesh.h"
+#include "partita/Onnx/Model.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <functional>
+
+namespace partita {
+
+/// The operators that stand for collectives.
+enum class RankDialect : uint8_t {
+  Partita,  ///< domain `partita`, as mode manual reads it (docs/manual.md)
+  Ort,      ///< com.microsoft AllReduce, AllGather and AllToAll
+  TensorRt, ///< DistCollective, which works along dim 0
+};
+/// "partita", "ort" or "tensorrt".
+std::optional<RankDialect> rankDialectFromName(std::string_view name);
+
+/// The model of a weight's name: its tensor, with its values.
+using WeightTensor = std::function<Expected<const onnx_model::Tensor *>(llvm::StringRef)>;
+
+/// Replaces ops that stand for several by these, in all functions of a partitioned
+/// module, so that rankModel finds ops that ONNX has.
+Expected<void> expandForRanks(mlir::ModuleOp module);
+
+/// The model of what `rank` computes: function @main of the partitioned module, which
+/// expandForRanks has changed. An error names the op that the dialect cannot say.
+Expected<onnx_model::Model> rankModel(mlir::ModuleOp module, int64_t rank,
+                                      RankDialect dialect, const WeightTensor &weights);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_RANKFILES_RANKFILES_H

@@ -1,0 +1,123 @@
+//===- Reductions.cpp - Reductions, pools and norms as ONNX nodes ---------===//
+#include "passes/RankFiles/RankWriter.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::rank_files;
+
+static StringRef reductionOf(ReduceKind kind) {
+  switch (kind) {
+  case ReduceKind::Sum:
+    return "ReduceSum";
+  case ReduceKind::Max:
+    return "ReduceMax";
+  case ReduceKind::Min:
+    return "ReduceMin";
+  case ReduceKind::Prod:
+    return "ReduceProd";
+  }
+  return "";
+}
+
+static void writeReduce(RankWriter &w, Operation *op) {
+  auto reduce = cast<graph::ReduceOp>(op);
+  const bool isBool = typeOf(op->getResult(0)) == DType::Bool;
+  std::string x = w.name(reduce.getInput());
+  if (isBool)
+    x = w.castTo(x, DType::U8);
+  // ONNX reduces all dims where it gets no axes.
+  if (!reduce.getAxes().empty())
+    x = w.node(reductionOf(reduce.getKind()), {x, w.ints(graph::vec(reduce.getAxes()))},
+               {{"keepdims", int64_t(reduce.getKeepDims())}});
+  w.define(op->getResult(0), isBool ? w.castTo(x, DType::Bool) : x);
+}
+
+template <typename Op> static void writeSoftmax(RankWriter &w, Operation *op) {
+  w.define(op->getResult(0),
+           w.node(Op::onnxName(), w.names(op->getOperands()),
+                  {{"axis", static_cast<int64_t>(cast<Op>(op).getAxis())}}));
+}
+
+/// Scale or bias in the shape that ONNX asks for: that of a row.
+static std::string ofRow(RankWriter &w, Value value, const Shape &row) {
+  std::string name = w.name(value);
+  return shapeOf(value) == row ? name : w.node("Expand", {name, w.ints(row)});
+}
+
+static void writeLayerNorm(RankWriter &w, Operation *op) {
+  auto norm = cast<graph::LayerNormOp>(op);
+  Shape shape = shapeOf(norm.getInput());
+  const int64_t axis = fromFront(norm.getAxis(), norm.getInput());
+  Shape row(shape.begin() + axis, shape.end());
+  w.define(
+      op->getResult(0),
+      w.node("LayerNormalization",
+             {w.name(norm.getInput()), ofRow(w, norm.getScale(), row),
+              ofRow(w, norm.getBias(), row)},
+             {{"axis", axis},
+              {"epsilon", static_cast<float>(norm.getEpsilon().convertToDouble())}}));
+}
+
+static void writeRmsNorm(RankWriter &w, Operation *op) {
+  auto norm = cast<graph::RmsNormOp>(op);
+  Shape shape = shapeOf(norm.getInput());
+  const int64_t axis = fromFront(norm.getAxis(), norm.getInput());
+  Shape row(shape.begin() + axis, shape.end());
+  w.define(
+      op->getResult(0),
+      w.node("RMSNormalization",
+             {w.name(norm.getInput()), ofRow(w, norm.getScale(), row)},
+             {{"axis", axis},
+              {"epsilon", static_cast<float>(norm.getEpsilon().convertToDouble())}}));
+}
+
+//===-- Pools -------------------------------------------------------------===//
+
+/// Pads as long as the window, or negative ones, are elements of the operand here: ONNX
+/// Runtime takes them for a mistake.
+static std::string padsApart(RankWriter &w, Value x, std::vector<int64_t> &pads,
+                             ArrayRef<int64_t> window, ReduceKind fill) {
+  const size_t n = window.size();
+  bool fits = true;
+  for (size_t i = 0; i < pads.size(); ++i)
+    fits &= pads[i] >= 0 && pads[i] < window[i % n];
+  if (fits)
+    return w.name(x);
+  std::vector<int64_t> all(2 * (n + 2), 0);
+  for (size_t i = 0; i < pads.size(); ++i)
+    all[i < n ? 2 + i : n + 4 + (i - n)] = pads[i];
+  pads.assign(pads.size(), 0);
+  return w.node("Pad", {w.name(x), w.ints(all), w.common(neutralScalar(typeOf(x), fill))},
+                {{"mode", std::string("constant")}});
+}
+
+static void writePool(RankWriter &w, Operation *op) {
+  auto pool = cast<graph::PoolOp>(op);
+  const bool isMax = pool.getKind() == graph::PoolKind::Max;
+  std::vector<int64_t> pads = graph::vec(pool.getPads());
+  const std::vector<int64_t> given = pads;
+  std::string x = padsApart(w, pool.getInput(), pads, pool.getWindow(),
+                            isMax ? ReduceKind::Max : ReduceKind::Sum);
+  if (!isMax && pads != given && !pool.getCountPadding()) {
+    w.fail("(graph.pool) averages windows that have nothing but padding, or negative "
+           "pads, which ONNX Runtime refuses");
+    return;
+  }
+  Attributes attributes{{"kernel_shape", graph::vec(pool.getWindow())},
+                        {"strides", graph::vec(pool.getStrides())},
+                        {"dilations", graph::vec(pool.getDilations())},
+                        {"pads", pads}};
+  if (!isMax)
+    attributes["count_include_pad"] = int64_t(pool.getCountPadding());
+  w.define(op->getResult(0),
+           w.node(isMax ? "MaxPool" : "AveragePool", {x}, std::move(attributes)));
+}
+
+void rank_files::addReductions(WriterTable &table) {
+  table[graph::ReduceOp::getOperationName()] = writeReduce;
+  table[graph::SoftmaxOp::getOperationName()] = writeSoftmax<graph::SoftmaxOp>;
+  table[graph::LogSoftmaxOp::getOperationName()] = writeSoftmax<graph::LogSoftmaxOp>;
+  table[graph::LayerNormOp::getOperationName()] = writeLayerNorm;
+  table[graph::RmsNormOp::getOperationName()] = writeRmsNorm;
+  table[graph::PoolOp::getOperationName()] = writePool;
+}
