@@ -217,8 +217,10 @@ public:
   Forms(NodeSearch &nodes, const NodeResult &node) : nodes(nodes), node(node) {}
 
   Expected<FormedStep> formed(const StepForm &form) override {
-    if (form == StepForm())
+    if (form == StepForm()) {
+      keepPlain(node, 1);
       return stepOf(node);
+    }
     nodes.result.isFormChosen = true;
     auto all = nodes.searchOn({node.mesh}, form, nodes.wanted.most.parts);
     if (!all)
@@ -227,6 +229,8 @@ public:
     if (!now.found)
       nodes.note(now.mesh, now.reason);
     auto step = stepOf(now);
+    if (form.recompute.nodes.empty())
+      keepPlain(now, form.microBatches);
     if (step)
       made.emplace_back(form, std::move(now));
     return step;
@@ -243,7 +247,7 @@ public:
         search::search((*step)->graph, (*step)->placement, search, (*step)->parameters);
     if (!found)
       return makeError("no plan: " + found.error().message);
-    free[microBatches] = std::move(found->plan.strategies);
+    plans[{Of::FreePlan, microBatches}] = std::move(found->plan.strategies);
     found->bound.within |= nodes.wanted.choosesRecompute ? Bound::SameRecompute : 0U;
     found->bound.ignores |= Bound::Memory;
     return FreeStep{found->memory.peak(), secondsOf(*found), found->bound,
@@ -257,7 +261,9 @@ public:
       return tl::unexpected(step.error());
     SearchOptions search = nodes.optionsOf(**step, nodes.wanted.most.parts);
     search.model.repeatsNecks = space.repeatsNecks;
-    search.model.given = space.ofFreePlan ? &free.at(microBatches) : nullptr;
+    search.model.choosesBirths = space.choosesBirths;
+    if (space.of != Of::AnyPlan)
+      search.model.given = &plans.at({space.of, microBatches});
     search.memoryLimit = bytes;
     return proposeRecompute((*step)->graph, (*step)->placement, search);
   }
@@ -271,6 +277,11 @@ public:
   }
 
 private:
+  using Of = ProposalSpace::Of;
+  void keepPlain(const NodeResult &it, int64_t microBatches) {
+    if (it.found)
+      plans[{Of::PlainPlan, microBatches}] = it.found->plan.strategies;
+  }
   static Expected<FormedStep> stepOf(const NodeResult &it) {
     if (!it.found)
       return makeError(it.reason.message);
@@ -281,7 +292,8 @@ private:
   NodeSearch &nodes;
   const NodeResult &node;
   std::vector<std::pair<StepForm, NodeResult>> made;
-  std::map<int64_t, std::vector<Strategy>> free; ///< without a limit, by micro-batches
+  /// Strategies of steps with nothing computed again, by number of micro-batches.
+  std::map<std::pair<Of, int64_t>, std::vector<Strategy>> plans;
 };
 
 void NodeSearch::takeForm(size_t node, const StepFitter &fitter, NodeResult made) {

@@ -5,6 +5,7 @@
 #include "partita/Search/Memory.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 
 using namespace partita;
@@ -22,12 +23,12 @@ enum Kind : int {
   Produced,      ///< op – value that no gradient reads
   ProducedTwice, ///< op – value
   ForwardReader, ///< value – op
+  SplitBytes,    ///< value – op
   Gradient,      ///< value – op
   MoreKept,      ///< value – op, bytes
   MoreRepeated,  ///< value – op, bytes
   KeptBytes,     ///< of a value
   RepeatedBytes, ///< of a value
-  BothBytes,     ///< of a value
   Making,        ///< op – op, bytes
   Converting,    ///< op – op, bytes
   Waiting,       ///< op – op, bytes
@@ -86,30 +87,48 @@ static std::vector<char> necksOf(const FlowGraph &graph, int32_t turn) {
   return isNeck;
 }
 
-/// Per op the backward op before which it runs again, if it does: the first that reads
-/// its result, or something that is made of the result without a neck between; the number
-/// of ops if there is none. Where necks are kept no op has to run earlier. Where they may
-/// run again, too, each could be needed by any later one: of a chain of gradients'
-/// operands only the next one is followed then.
-static std::vector<int32_t> birthsOf(const FlowGraph &graph, int32_t turn,
-                                     bool repeatsNecks) {
+/// Births of an op at most: a bit per pair of them is the order of two ops' births.
+static constexpr size_t mostBirths = 3;
+
+/// Per op the backward ops before which it may run again, the latest first; none if it is
+/// never needed, or a neck, unless those run again, too. It has to be there for the first
+/// gradient that reads its result, and for what runs again and reads the result: the
+/// births of such readers are births of the op, of many the latest; of one the earliest.
+/// Where necks run again each op could be needed by any later one: of a chain of
+/// gradients' operands only the next one is followed then.
+///
+///     h = x w     read by gradient 95, and by g     births 95, 90
+///     g = f(h)    read by gradient 90               births 90
+static std::vector<std::vector<int32_t>> birthsOf(const FlowGraph &graph, int32_t turn,
+                                                  bool repeatsNecks, size_t most) {
   const auto none = static_cast<int32_t>(graph.ops.size());
   const std::vector<char> isNeck = necksOf(graph, turn);
-  std::vector<int32_t> direct(graph.ops.size(), none), births(graph.ops.size(), none);
+  std::vector<std::vector<int32_t>> births(graph.ops.size());
+  std::vector<int32_t> direct(graph.ops.size(), none);
   for (int32_t op = turn; op-- > 0;) {
     if (!isForwardOp(graph, op, turn) || (isNeck[at(op)] && !repeatsNecks))
       continue;
+    std::vector<int32_t> &its = births[at(op)];
     for (int32_t value : graph.ops[at(op)].results)
       for (const FlowUse &use : graph.values[at(value)].uses) {
-        if (isReadByBackward(graph, use, turn)) {
+        const std::vector<int32_t> &others = births[at(use.op)];
+        if (isReadByBackward(graph, use, turn))
           direct[at(op)] = std::min(direct[at(op)], use.op);
-        } else if (isForwardOp(graph, use.op, turn)) {
-          const bool isFollowed = !repeatsNecks || direct[at(use.op)] == none;
-          births[at(op)] = std::min(births[at(op)],
-                                    isFollowed ? births[at(use.op)] : direct[at(use.op)]);
-        }
+        else if (repeatsNecks && direct[at(use.op)] < none)
+          its.push_back(direct[at(use.op)]);
+        else
+          its.insert(its.end(), others.begin(), others.end());
       }
-    births[at(op)] = std::min(births[at(op)], direct[at(op)]);
+    if (direct[at(op)] < none) {
+      std::erase_if(its, [&](int32_t birth) { return birth > direct[at(op)]; });
+      its.push_back(direct[at(op)]);
+    }
+    std::ranges::sort(its, std::greater());
+    its.erase(std::unique(its.begin(), its.end()), its.end());
+    // A single birth is one at which whatever may need the op finds it.
+    if (its.size() > most)
+      its = most == 1 ? std::vector(1, its.back())
+                      : std::vector(its.begin(), its.begin() + mostBirths);
   }
   return births;
 }
@@ -124,12 +143,15 @@ static bool isForOneGradient(const FlowGraph &graph, const FlowOp &op, int32_t t
 Repeats::Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model,
                  const ModelOptions &options)
     : timing(timing), graph(timing.graph), tables(tables), parts(parts), model(model),
-      rows(options.rows), turn(turnOf(graph)), needed(neededBy(graph, turn)),
-      births(birthsOf(graph, turn, options.repeatsNecks)) {
+      rows(options.rows), choosesBirths(!isBound() && options.choosesBirths),
+      turn(turnOf(graph)), needed(neededBy(graph, turn)) {
+  const size_t most = choosesBirths ? mostBirths : 1;
+  if (!isBound())
+    births = birthsOf(graph, turn, options.repeatsNecks, most);
   findRepeatable();
   // Each op of a chain is a neck.
   if (!isBound() && std::ranges::count(isRepeatable, true) == 0) {
-    births = birthsOf(graph, turn, true);
+    births = birthsOf(graph, turn, true, most);
     findRepeatable();
   }
   findWays();
@@ -139,7 +161,7 @@ void Repeats::findRepeatable() {
   const auto none = static_cast<int32_t>(graph.ops.size());
   isRepeatable.clear();
   for (size_t op = 0; op < graph.ops.size(); ++op)
-    isRepeatable.push_back((isBound() ? needed : births)[op] < none &&
+    isRepeatable.push_back((isBound() ? needed[op] < none : !births[op].empty()) &&
                            graph.ops[op].results.size() == 1 &&
                            (isBound() || !isForOneGradient(graph, graph.ops[op], turn)));
   if (isBound())
@@ -189,22 +211,46 @@ void Repeats::findWays() {
       ways[at(last)].push_back(value);
   }
   for (size_t op = 0; op < ways.size(); ++op)
-    model.repeatedBlocks.push_back(isRepeatable[op] ? 1U << ways[op].size() : 0);
+    model.repeatedBlocks.push_back(
+        isRepeatable[op] ? static_cast<uint32_t>(birthCount(static_cast<int32_t>(op))
+                                                 << ways[op].size())
+                         : 0);
 }
 
 size_t Repeats::choicesOf(int32_t op) const {
   const size_t strategies = model.choices[at(op)]->size();
   if (!mayRepeat(op))
     return strategies;
-  return (1 + (size_t(1) << ways[at(op)].size())) * strategies;
+  return (1 + (birthCount(op) << ways[at(op)].size())) * strategies;
 }
 
-/// Kept, then repeated by what is kept of what it reads.
+/// Kept, then repeated by its birth, by what is kept of what it reads.
 Repeats::Choice Repeats::choiceOf(int32_t op, size_t number) const {
   const size_t strategies = model.choices[at(op)]->size(), block = number / strategies;
   if (block == 0)
     return {number % strategies};
-  return {number % strategies, true, static_cast<unsigned>(block - 1)};
+  const size_t bits = ways[at(op)].size(), again = block - 1;
+  return {number % strategies, true, static_cast<unsigned>(again & ((1U << bits) - 1)),
+          again >> bits};
+}
+
+size_t Repeats::birthCount(int32_t op) const {
+  return isBound() ? 1 : births[at(op)].size();
+}
+
+int64_t Repeats::bornAgain(int32_t op, size_t birth) const {
+  return Timing::runsAt(births[at(op)][birth]) - 1;
+}
+
+template <typename Order>
+int Repeats::orderOf(int32_t op, int32_t reader, Order order) const {
+  int bits = 0;
+  if (choosesBirths && mayRepeat(op) && mayRepeat(reader))
+    for (size_t one = 0; one < birthCount(op); ++one)
+      for (size_t two = 0; two < birthCount(reader); ++two)
+        bits |= int(order(births[at(op)][one], births[at(reader)][two]))
+                << (one * mostBirths + two);
+  return bits;
 }
 
 bool Repeats::isForward(int32_t op) const {
@@ -240,10 +286,12 @@ bool Repeats::joins(int32_t op, bool ofBackward) const {
   const int32_t reader = hasGradient(op) ? onlyReader(op, ofBackward) : -1;
   if (reader < 0 || !timing.joining(op, reader).isOneKernel)
     return false;
-  // A reader that runs again reads a copy, too.
-  const std::vector<FlowUse> &uses = graph.values[at(graph.ops[at(op)].results[0])].uses;
-  return !ofBackward || std::ranges::none_of(
-                            uses, [&](const FlowUse &use) { return mayRepeat(use.op); });
+  // A reader that runs again reads a copy, too: joinForward knows of one such reader.
+  std::vector<int32_t> others;
+  for (const FlowUse &use : graph.values[at(graph.ops[at(op)].results[0])].uses)
+    if (mayRepeat(use.op) && std::ranges::find(others, use.op) == others.end())
+      others.push_back(use.op);
+  return !ofBackward || others.size() < 2;
 }
 
 Picos Repeats::between(int32_t number, int32_t form) const {
@@ -254,15 +302,16 @@ Picos Repeats::between(int32_t number, int32_t form) const {
                           graph.ops[at(value.producer)].trips);
 }
 
-Picos Repeats::timeAgain(int32_t op, size_t strategy) const {
+Picos Repeats::timeAgain(int32_t op, size_t strategy, size_t birth) const {
   const OpChoices &choices = *model.choices[at(op)];
   if (isBound())
     return timing.again(op, choices.strategies[strategy]);
+  // A kernel of a gradient runs at the latest birth.
   const Picos saved = between(graph.ops[at(op)].results[0], choices.results[0][strategy]);
   // No op takes less than nothing.
   return std::max(-choices.times[strategy],
-                  choices.times[strategy] -
-                      saved * (int(joins(op, true)) + int(joins(op, false))));
+                  choices.times[strategy] - saved * (int(birth == 0 && joins(op, true)) +
+                                                     int(joins(op, false))));
 }
 
 std::vector<int64_t> Repeats::costsOf(int32_t op) const {
@@ -272,7 +321,7 @@ std::vector<int64_t> Repeats::costsOf(int32_t op) const {
     const Choice choice = choiceOf(op, number);
     Picos time = choices.times[choice.strategy];
     if (choice.isRepeated)
-      time += timeAgain(op, choice.strategy);
+      time += timeAgain(op, choice.strategy, choice.birth);
     costs.push_back(time);
   }
   return costs;
@@ -364,6 +413,13 @@ int64_t Repeats::forwardDone(const Value &value) const {
   return done;
 }
 
+int64_t Repeats::done(const Value &value) const {
+  int64_t done = forwardDone(value);
+  for (const Reader &reader : value.readers)
+    done = std::max(done, timing.doneAt(reader.op));
+  return done;
+}
+
 void Repeats::useBytesOnTheWay(const Value &value) {
   if (isBound() || !parts.memory)
     return;
@@ -415,46 +471,65 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
     const bool isKept = two.keptWays & bit;
     if (isKept == one.isRepeated)
       return forbidden;
+    // What gradients do not read runs right before its reader.
+    if (!isKept && choosesBirths &&
+        births[at(value.producer)][one.birth] != births[at(reader.op)][two.birth])
+      return forbidden;
     if (!isKept)
       return time < forbidden ? first + time : first;
     return first < forbidden ? first + written[two.strategy] : first;
   };
   const bool isWritten = std::ranges::any_of(written, [](int64_t it) { return it != 0; });
-  const int kind = Ways + numKinds * static_cast<int>(isShared + 2 * bit + 8 * isWritten);
+  const int kind =
+      Ways + numKinds * (static_cast<int>(isShared + 2 * bit + 8 * isWritten) +
+                         16 * orderOf(value.producer, reader.op, std::equal_to()));
   parts.addEdge(variableOf(value.producer), variableOf(reader.op),
                 once(base, kind, rows, columns, cost));
   if (!isWay)
     return;
   const std::vector<int64_t> bytes = wantedBytes(value, reader);
-  auto use = [&](bool isKept, int64_t from, int64_t to) {
-    parts.use(variableOf(reader.op), from, to,
-              once(base, WayBytes + numKinds * static_cast<int>(isKept + 2 * bit), 1,
-                   columns, [&](size_t, size_t column) {
-                     const Choice two = choiceOf(reader.op, column);
-                     return two.isRepeated && isKept == bool(two.keptWays & bit)
-                                ? bytes[two.strategy]
-                                : 0;
-                   }));
+  // Counts what the reader finds, kept or not, if it runs again at one of some births.
+  auto use = [&](bool isKept, size_t first, size_t last, int64_t from, int64_t to) {
+    const auto which =
+        static_cast<int>(isKept + 2 * bit + 8 * (first * mostBirths + last));
+    parts.use(
+        variableOf(reader.op), from, to,
+        once(base, WayBytes + numKinds * which, 1, columns, [&](size_t, size_t column) {
+          const Choice two = choiceOf(reader.op, column);
+          return two.isRepeated && isKept == bool(two.keptWays & bit) &&
+                         two.birth >= first && two.birth <= last
+                     ? bytes[two.strategy]
+                     : 0;
+        }));
   };
   if (isBound())
-    return use(true, keptFrom(value), keptFrom(value) + 1);
-  use(true, forwardDone(value), bornAgain(value) + 1);
-  use(false, bornAgain(value), bornAgain(value) + 1);
+    return use(true, 0, 0, keptFrom(value), keptFrom(value) + 1);
+  // What is kept waits for the copy that reads it.
+  int64_t from = forwardDone(value);
+  for (size_t birth = birthCount(reader.op); birth-- > 0;) {
+    const int64_t born = bornAgain(reader.op, birth);
+    use(true, 0, birth, from, born + 1);
+    use(false, birth, birth, born, born + 1);
+    from = born + 1;
+  }
 }
 
 void Repeats::addRead(Value value) {
-  std::vector<int64_t> twice = value.table->times;
-  twice.insert(twice.end(), value.table->times.begin(), value.table->times.end());
-  value.variable = parts.addVariable(std::move(twice));
+  std::vector<int64_t> times;
+  for (size_t again = 0; again <= birthCount(value.producer); ++again)
+    times.insert(times.end(), value.table->times.begin(), value.table->times.end());
+  value.variable = parts.addVariable(std::move(times));
   const size_t n = value.states();
   const CostTable &base = value.table->producer;
   auto cost = [&](size_t number, size_t state) {
     const Choice choice = choiceOf(value.producer, number);
-    return choice.isRepeated == (state >= n) ? base[choice.strategy * n + state % n]
-                                             : forbidden;
+    return (choice.isRepeated ? 1 + choice.birth : 0) == state / n
+               ? base[choice.strategy * n + state % n]
+               : forbidden;
   };
-  parts.addEdge(variableOf(value.producer), value.variable,
-                once(base, ProducedTwice, choicesOf(value.producer), 2 * n, cost));
+  parts.addEdge(
+      variableOf(value.producer), value.variable,
+      once(base, ProducedTwice, choicesOf(value.producer), allStates(value), cost));
   bool isFirst = true;
   for (size_t r = 0; r < value.readers.size(); ++r)
     if (value.readers[r].isGradient)
@@ -476,27 +551,54 @@ void Repeats::joinForward(const Value &value, size_t number, bool isFirst) {
                                       wantedBy(*reader.end, choice), width(value));
     return service.possible ? search::repeated(service.time, trips(value)) : forbidden;
   };
+  // A copy that reads one finds it where that was born before.
+  auto isLate = [&](size_t state, const Choice &choice) {
+    return choosesBirths && choice.isRepeated && state >= n &&
+           births[at(value.producer)][state / n - 1] >
+               births[at(reader.op)][choice.birth];
+  };
+  // A copy that this one reads leaves the kernel of its gradient.
+  const bool maySplit = !isBound() && reader.mayRepeat && joins(value.producer, true);
+  auto splits = [&](size_t state, const Choice &choice) {
+    return maySplit && choice.isRepeated && state / n == 1 &&
+           states[state % n].copies.empty();
+  };
   auto cost = [&](size_t state, size_t column) {
     const Choice choice = reader.mayRepeat ? choiceOf(reader.op, column) : Choice{column};
+    if (isLate(state, choice))
+      return forbidden;
     int64_t served =
         state < n || choice.isRepeated ? base[state % n * choices + choice.strategy] : 0;
+    if (served < forbidden && splits(state, choice))
+      served += between(value.number, states[state % n].produced);
     return state < n || !isFirst || served >= forbidden
                ? served
-               : wayTo(state - n, choice.strategy);
+               : wayTo(state % n, choice.strategy);
   };
-  const int kind = ForwardReader + (isFirst ? numKinds : 0);
+  const int kind = ForwardReader +
+                   numKinds * (int(isFirst) + 2 * int(maySplit) +
+                               4 * orderOf(value.producer, reader.op, std::less_equal()));
   parts.addEdge(value.variable, variableOf(reader.op),
-                once(base, kind, 2 * n, all, cost));
+                once(base, kind, allStates(value), all, cost));
+  if (!maySplit || value.table->all.empty())
+    return;
+  parts.useByPair(
+      std::max(forwardDone(value), bornAgain(value.producer, 0)), done(value),
+      once(base, SplitBytes, allStates(value), all, [&](size_t state, size_t column) {
+        return splits(state, choiceOf(reader.op, column)) ? value.table->all[state % n]
+                                                          : 0;
+      }));
 }
 
 void Repeats::joinGradient(const Value &value, size_t number) {
   const Reader &reader = value.readers[number];
   const size_t n = value.states(), choices = reader.end->choices->size();
   const CostTable &base = value.table->users[number];
-  parts.addEdge(value.variable, variableOf(reader.op),
-                once(base, Gradient, 2 * n, choices, [&](size_t state, size_t choice) {
-                  return base[state % n * choices + choice];
-                }));
+  parts.addEdge(
+      value.variable, variableOf(reader.op),
+      once(base, Gradient, allStates(value), choices, [&](size_t state, size_t choice) {
+        return base[state % n * choices + choice];
+      }));
   if (&reader != &lastGradient(value))
     return;
   if (!isBound())
@@ -518,10 +620,6 @@ void Repeats::joinGradient(const Value &value, size_t number) {
 /// it leads to, and what is computed again for that.
 int64_t Repeats::keptFrom(const Value &value) const {
   return Timing::runsAt(needed[at(value.producer)]) - 1;
-}
-
-int64_t Repeats::bornAgain(const Value &value) const {
-  return Timing::runsAt(births[at(value.producer)]) - 1;
 }
 
 const Repeats::Reader &Repeats::firstGradient(const Value &value) const {
@@ -551,21 +649,35 @@ void Repeats::useMostBytes(const Value &value) {
   const CostTable &making = value.table->making, &all = value.table->all;
   const int64_t converted = Timing::convertsAt(value.producer),
                 forward = forwardDone(value);
-  int64_t done = forward;
-  for (const Reader &reader : value.readers)
-    done = std::max(done, timing.doneAt(reader.op));
-  auto use = [&](int64_t from, int64_t to, int kind, const CostTable &bytes, bool ofKept,
-                 bool ofRepeated) {
-    if (from < to && !bytes.empty())
-      parts.use(value.variable, from, to,
-                once(bytes, kind, 1, 2 * n, [&](size_t, size_t state) {
-                  return (state < n ? ofKept : ofRepeated) ? bytes[state % n] : 0;
-                }));
+  const int64_t done = this->done(value);
+  const size_t count = birthCount(value.producer);
+  const std::vector<ValueState> &states = *value.table->states;
+  // Bytes of states that are kept, and of those that are born again so early; of these
+  // the latest may stay in a kernel, as it lies.
+  auto use = [&](int64_t from, int64_t to, const CostTable &bytes, bool ofKept,
+                 size_t birth, bool staysInKernel) {
+    if (from >= to || bytes.empty())
+      return;
+    const size_t which = 4 * birth + 2 * size_t(staysInKernel) + size_t(ofKept);
+    parts.use(value.variable, from, to,
+              once(bytes, KeptBytes + numKinds * static_cast<int>(which), 1,
+                   allStates(value), [&](size_t, size_t state) {
+                     if (state < n)
+                       return ofKept ? bytes[state] : 0;
+                     const size_t its = state / n - 1;
+                     const bool isInKernel = staysInKernel && (ofKept || its == 0) &&
+                                             states[state % n].copies.empty();
+                     return its < birth || isInKernel ? 0 : bytes[state % n];
+                   }));
   };
-  use(converted - 1, converted, BothBytes, making, true, true);
-  use(converted, forward, BothBytes, all, true, true);
-  use(forward, done, KeptBytes, all, true, false);
-  use(std::max(forward, bornAgain(value)), done, RepeatedBytes, all, false, true);
+  const bool joinsForward = joins(value.producer, false);
+  use(converted - 1, converted, making, true, 0, joinsForward);
+  use(converted, forward, all, true, 0, joinsForward);
+  use(forward, done, all, true, count, false);
+  for (size_t birth = count; birth-- > 0;)
+    use(std::max(forward, bornAgain(value.producer, birth)),
+        birth == 0 ? done : bornAgain(value.producer, birth - 1), all, false, birth,
+        birth == 0 && joins(value.producer, true));
 }
 
 void Repeats::useLeastBytes(const Value &value) {

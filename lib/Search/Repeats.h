@@ -9,11 +9,13 @@
 //     variable     choices                              costs
 //     op           kept: strategies                     the op's time
 //                  repeated: strategies, for each       the same twice
-//                  operand as it is kept or not
+//                  birth, for each operand as it is
+//                  kept or not
 //     value        kept: states                         the conversions
-//                  repeated: states                     those of what is made again
+//                  repeated: states, for each birth     those of what is made again
 //
-// An op that is repeated finds its operands kept or repeated. What is repeated serves
+// A birth is the backward op before which a copy runs. An op that is repeated finds its
+// operands kept, or repeated and born no later. What is repeated serves
 // gradients and readers that are repeated, by the value's state; the readers in the
 // forward pass are served by themselves, of which the first one's conversion counts. A
 // value without gradients has its states once, as the readers' copies want what they
@@ -84,6 +86,7 @@ private:
     size_t strategy;
     bool isRepeated = false;
     unsigned keptWays = 0; ///< of one that is: a bit per way (see `ways`) that is kept
+    size_t birth = 0;      ///< of one that is: when it runs again
   };
   Choice choiceOf(int32_t op, size_t number) const;
   size_t choicesOf(int32_t op) const;
@@ -92,9 +95,10 @@ private:
   /// does: what is saved where it stays in a kernel.
   Picos between(int32_t value, int32_t form) const;
   /// Time that a step takes longer if the op runs again.
-  Picos timeAgain(int32_t op, size_t strategy) const;
+  Picos timeAgain(int32_t op, size_t strategy, size_t birth) const;
   /// Says whether an op shares a kernel with the only gradient that reads it, if it runs
-  /// again, or with its only reader of the forward pass, once no gradient reads it there.
+  /// again and no other copy reads it, or with its only reader of the forward pass, once
+  /// no gradient reads it there.
   bool joins(int32_t op, bool ofBackward) const;
   /// The only op of these readers of a result; −1: there is none, or another one.
   int32_t onlyReader(int32_t op, bool ofBackward) const;
@@ -118,6 +122,8 @@ private:
   void useBytesOnTheWay(const Value &value);
   /// The moment after the last reader of the forward pass.
   int64_t forwardDone(const Value &value) const;
+  /// The moment after its last reader.
+  int64_t done(const Value &value) const;
   /// Bytes of the largest form that each choice wants.
   std::vector<int64_t> wantedBytes(const Value &value, const Reader &reader) const;
   /// What that form has more than the smallest of each state, [state][choice].
@@ -132,8 +138,15 @@ private:
     return graph.ops[static_cast<size_t>(value.producer)].trips;
   }
   int64_t keptFrom(const Value &value) const;
-  /// The moment at which it is there again, if it is repeated.
-  int64_t bornAgain(const Value &value) const;
+  /// Moments at which the op may run again; of the bound, which knows of none, 1.
+  size_t birthCount(int32_t op) const;
+  int64_t bornAgain(int32_t op, size_t birth) const;
+  /// A bit per pair of births of an op and of its reader that are in such an order.
+  template <typename Order> int orderOf(int32_t op, int32_t reader, Order order) const;
+  /// States of a value that gradients read: kept, then by birth.
+  size_t allStates(const Value &value) const {
+    return value.states() * (1 + birthCount(value.producer));
+  }
   /// Of a value that gradients read.
   const Reader &firstGradient(const Value &value) const;
   const Reader &lastGradient(const Value &value) const;
@@ -150,10 +163,12 @@ private:
   ProblemParts &parts;
   Model &model;
   const Rows rows;
+  const bool choosesBirths;    ///< as ModelOptions, without least rows
   const int32_t turn;          ///< the first op of the backward pass
   std::vector<int32_t> needed; ///< per op the first backward op that needs it, or none
-  /// Per op the backward op before which it runs again, if it does; without least rows.
-  std::vector<int32_t> births;
+  /// Per op the backward ops before which it may run again, the latest first; without
+  /// least rows.
+  std::vector<std::vector<int32_t>> births;
   std::vector<bool> isRepeatable; ///< per op
   /// Per op the operands that no gradient reads, at most two, of which it says whether
   /// they are kept: of a value with several readers the last one does.

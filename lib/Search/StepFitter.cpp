@@ -163,6 +163,36 @@ int64_t StepFitter::excess(int64_t count, const RecomputeChoice &choice) {
   return bytes = bytes <= 0 && isSlow ? little : bytes;
 }
 
+Expected<void> StepFitter::tryProposals(int64_t count) {
+  using Of = ProposalSpace::Of;
+  // Spaces in which bytes are counted higher, or that are larger, where nothing fits.
+  for (auto [repeatsNecks, choosesBirths] :
+       {std::pair(false, true), {false, false}, {true, false}})
+    for (Of of : {Of::FreePlan, Of::AnyPlan})
+      if ((!repeatsNecks && choosesBirths) || !best)
+        if (auto ok = tryRecompute(count, {of, repeatsNecks, choosesBirths}); !ok)
+          return ok;
+  return {};
+}
+
+Expected<void> StepFitter::tryFreeing(int64_t count) {
+  auto plain = without.find(count);
+  if (plain == without.end() || plain->second > wanted.limit)
+    return {};
+  for (double share : wanted.most.freed) {
+    if (isLate())
+      return {};
+    const auto room =
+        static_cast<int64_t>((1 - share) * static_cast<double>(wanted.limit));
+    auto choice = source.propose(count, room, {ProposalSpace::Of::PlainPlan});
+    if (!choice)
+      return tl::unexpected(choice.error());
+    if (*choice && !(*choice)->nodes.empty())
+      excess(count, **choice);
+  }
+  return {};
+}
+
 Expected<void> StepFitter::tryRecompute(int64_t count, ProposalSpace space) {
   constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
   const int64_t step = std::max<int64_t>(1, wanted.limit / 16);
@@ -178,10 +208,14 @@ Expected<void> StepFitter::tryRecompute(int64_t count, ProposalSpace space) {
     if (!choice)
       return tl::unexpected(choice.error());
     if (!*choice) { // no step is expected to have so few bytes
-      if (best || over != unknown)
+      if (best)
         break;
+      // Bytes are expected a little too high: the least may still fit.
       least = room;
-      room += (withoutLimit.at(count) - room) / 2;
+      const int64_t most = over == unknown ? withoutLimit.at(count) : over;
+      room += (most - room) / 2;
+      if (over != unknown && over - least <= step / 16)
+        break;
       continue;
     }
     const bool isPlain = (*choice)->nodes.empty();
@@ -264,11 +298,10 @@ Expected<void> StepFitter::run(std::optional<double> given) {
     if (seconds >= fastest() || (best && tried >= wanted.most.counts) || isLate())
       break;
     ++tried;
-    for (bool repeatsNecks : {false, true})
-      for (bool ofFreePlan : {true, false})
-        if (!repeatsNecks || !best)
-          if (auto ok = tryRecompute(count, {ofFreePlan, repeatsNecks}); !ok)
-            return ok;
+    if (auto ok = tryFreeing(count); !ok)
+      return ok;
+    if (auto ok = tryProposals(count); !ok)
+      return ok;
   }
   return {};
 }

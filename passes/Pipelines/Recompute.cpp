@@ -171,9 +171,11 @@ CompiledForms::propose(int64_t microBatches, int64_t bytes, search::ProposalSpac
   search.workLimit = mostProposalWork;
   const Free &step = free.at(microBatches);
   search.model.repeatsNecks = space.repeatsNecks;
-  if (space.ofFreePlan)
+  search.model.choosesBirths = space.choosesBirths;
+  using Of = search::ProposalSpace::Of;
+  if (space.of == Of::FreePlan)
     search.model.given = &step.strategies;
-  else if (!isSearched()) // layouts are given
+  else if (space.of == Of::PlainPlan || !isSearched()) // layouts are given
     return std::nullopt;
   return search::proposeRecompute(step.program.flow->graph, step.program.placement,
                                   search);

@@ -122,7 +122,11 @@ def refusals(command, work, needed, m):
     text = error({"recompute": "none"}, needed - 1)
     if f"the program needs {needed} bytes" not in text:
         raise RuntimeError(text)
+    # Weights and states alone: sums over the program say it before anything is compiled.
     text = error({}, needed - m["arena"])
+    if "no plan fits: whatever is chosen, the device" not in text:
+        raise RuntimeError(text)
+    text = error({}, needed - m["arena"] * 9 // 10)
     if f"{needed} without" not in text or "of optimizer" not in text:
         raise RuntimeError(text)
     would = int(re.search(r"a memory of (\d+) bytes would do", text)[1])

@@ -116,10 +116,13 @@ struct ModelOptions {
   /// with `anyRecompute`; with others prices and bytes are about those of the steps that
   /// answers stand for. Answers are no plans.
   bool anyRecompute = false;
-  /// Lets ops through which all goes (a residual stream) run again, too; bytes
-  /// then are estimates, since each could be needed by any later one. Least rows do not
-  /// ask.
+  /// Lets ops through which all goes (a residual stream) run again, too: a larger
+  /// problem. Least rows do not ask.
   bool repeatsNecks = false;
+  /// When a copy runs is chosen, too: else it is there from the first moment on at which
+  /// anything may need it, which counts more bytes; with necks an estimate. Least rows do
+  /// not ask.
+  bool choosesBirths = true;
   /// Per op the only strategy that is looked at, but for arguments; null: any.
   const std::vector<Strategy> *given = nullptr;
   /// States of one value at most: beyond it a value has fewer copies, the cheapest.

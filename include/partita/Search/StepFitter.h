@@ -11,6 +11,8 @@
 //                     first, with the strategies of the step without a limit, or any
 //     the same        of two such choices, one that fits and one that does not, the
 //                     first one's in the first k layers and the other's in the rest
+//     the same        if the plain step fits and is slow: what makes room beside its
+//                     strategies, so that a search may take faster ones
 //
 // A proposal's bytes are those of its step but for some, so that it may not fit, or leave
 // room: the room is moved until one fits and no larger one does. Equal layers are alike
@@ -27,6 +29,7 @@
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Search/RecomputeBound.h"
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <limits>
@@ -60,9 +63,11 @@ struct FreeStep {
 
 /// Steps of which a proposal is.
 struct ProposalSpace {
-  /// Those with the strategies of the step without a limit; else any.
-  bool ofFreePlan = false;
-  bool repeatsNecks = false; ///< as ModelOptions
+  /// Strategies of a plan with nothing computed again, without a limit or under it, or
+  /// any. Those of a plan make a small problem.
+  enum class Of { FreePlan, PlainPlan, AnyPlan };
+  Of of = Of::AnyPlan;
+  bool repeatsNecks = false, choosesBirths = true; ///< as ModelOptions
 };
 
 /// The door to the program, of which forms are derived and planned.
@@ -73,7 +78,8 @@ public:
   virtual Expected<FormedStep> formed(const StepForm &form) = 0;
   virtual Expected<FreeStep> unlimited(int64_t microBatches) = 0;
   /// Asks proposeRecompute with so many bytes, once `unlimited` was asked for that
-  /// number.
+  /// number, and `formed` for a plain plan that fits. Absent, too, where the strategies
+  /// of that plan are not known.
   virtual Expected<std::optional<RecomputeChoice>>
   propose(int64_t microBatches, int64_t bytes, ProposalSpace space) = 0;
 };
@@ -85,6 +91,9 @@ struct FitterLimits {
   int proposals = 6;
   /// Likewise, of those with two kinds of layers.
   int between = 6;
+  /// Parts of the limit that are freed beside a plain plan's strategies: a small
+  /// problem, and a plan of what it proposes, each.
+  std::array<double, 2> freed = {0.25, 0.125};
   /// Rooms that are asked for each number of micro-batches: a bound each.
   int rooms = 8;
   /// Numbers of micro-batches, the fastest without a limit first, of which choices are
@@ -159,6 +168,10 @@ private:
   /// one can be better.
   Expected<bool> tryPlain(int64_t count);
   Expected<void> tryRecompute(int64_t count, ProposalSpace space);
+  /// Tries proposals of several spaces, one after the other.
+  Expected<void> tryProposals(int64_t count);
+  /// Tries what frees a part of what the plain step needs, with its strategies.
+  Expected<void> tryFreeing(int64_t count);
   /// The first one's in the first layers, the second one's in the rest.
   void tryBetween(int64_t count, const Tried &fits, const Tried &exceeds);
   bool isGoodEnough(double seconds) const;

@@ -83,9 +83,10 @@ std::optional<Picos> fastestOfAll(TwoLayerSteps &steps, const Wanted &wanted) {
 }
 } // namespace
 
-TEST_CASE("the best plan is the fastest of all meshes and of all that may be repeated") {
-  int equal = 0, slower = 0, repeated = 0, none = 0;
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+TEST_CASE("the best plan is as fast as all meshes and all that may be repeated") {
+  int equal = 0, near = 0, slower = 0, repeated = 0, none = 0;
+  double worst = 0;
+  for (uint64_t seed = 0; seed < 14; ++seed) {
     INFO("seed " << seed);
     test::RandomProgram random(seed);
     // Many rows: what is kept of them is most of the memory.
@@ -96,37 +97,35 @@ TEST_CASE("the best plan is the fastest of all meshes and of all that may be rep
       wanted.meshes.push_back(*Mesh::parse(mesh));
     Topology topology = random.topology(wanted.meshes.back());
     TwoLayerSteps steps(sizes, topology);
-    wanted.search.workLimit = 5'000;
+    wanted.search.workLimit = 100'000;
     auto free = bestPlan(steps, wanted);
     REQUIRE(free);
-    wanted.search.memoryLimit =
-        free->nodes[free->best].found->memory.peak() * (5 + int64_t(seed) % 5) / 10;
+    const int64_t peak = free->nodes[free->best].found->memory.peak();
+    wanted.search.memoryLimit = peak * (15 + int64_t(seed) % 5) / 20;
     wanted.choosesRecompute = true;
     auto result = bestPlan(steps, wanted);
     auto fastest = fastestOfAll(steps, wanted);
+    REQUIRE(result.has_value() == fastest.has_value());
     if (!fastest) {
-      CHECK(!result);
       ++none;
       continue;
     }
-    if (!result) {
-      std::printf("seed %d: none found, %lld: %s\n", int(seed), (long long)*fastest,
-                  result.error().message.c_str());
-      continue;
-    }
     const Found &found = *result->nodes[result->best].found;
-    CHECK(found.cost.total() >= *fastest);
     CHECK(found.memory.peak() <= *wanted.search.memoryLimit);
     const Bound bound = boundOf(result->nodes);
     if (bound.covers(Bound::FewCopies | Bound::WholeAxes))
       CHECK(bound.time <= *fastest);
-    (found.cost.total() == *fastest ? equal : slower) += 1;
+    const double ratio = double(found.cost.total()) / double(*fastest);
+    // Searches end by work, so that either may be the faster one by a little.
+    CHECK(ratio > 0.995);
+    CHECK(ratio < 1.1);
+    worst = std::max(worst, ratio);
     repeated += !result->form.recompute.nodes.empty();
-    if (found.cost.total() != *fastest)
-      std::printf("seed %d: %lld above %lld, %.4f\n", int(seed),
-                  (long long)found.cost.total(), (long long)*fastest,
-                  double(found.cost.total()) / double(*fastest));
+    (ratio <= 1 ? equal : ratio <= 1 + goodEnough ? near : slower) += 1;
   }
-  std::printf("best plans: %d equal, %d slower, %d repeat something, %d have none\n",
-              equal, slower, repeated, none);
+  CHECK(repeated > 2);
+  CHECK(equal > slower);
+  std::printf("best plans: %d as fast as all forms, %d within %.1f%%, %d slower, at most "
+              "%.4f; %d repeat something, %d have none\n",
+              equal, near, 100 * goodEnough, slower, worst, repeated, none);
 }

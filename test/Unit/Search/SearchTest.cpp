@@ -347,7 +347,11 @@ TEST_CASE("under memory: rounds find what the solver finds with all moments at o
     if (!found)
       continue;
     CHECK(found->memory.peak() <= *options.memoryLimit);
-    CHECK(found->bound.time <= found->cost.total());
+    // A known plan may be outside of the space that the bound speaks of.
+    if (found->cost.total() < found->bound.time) {
+      CHECK(found->bound.within != 0);
+      CHECK(!found->proved);
+    }
     if (all->choices.empty()) {
       ++only;
       continue;
