@@ -91,6 +91,12 @@ def check_errors(folder):
     expect_error("expected a list with an entry per input", lambda: shard(model, {"up": "tp"}))
     expect_error("nothing", lambda: shard(model, {"nothing": [[1, 2]]}))
     expect_error("in_strategy has 2 entries", lambda: shard(model, in_strategy=[None, None]))
+    expect_error("the entry of 'x' in in_strategy is a str; expected a list",
+                 lambda: shard(model, in_strategy=["tp"]))
+    expect_error("'w0' in parameter_plan is a str", lambda: shard(model,
+                                                                  parameter_plan={"w0": "tp"}))
+    expect_error("give either them or hints",
+                 lambda: shard(model, {"up": [[1, 2]]}, hints={"nodes": {}}))
     expect_error("expected the path of an ONNX file", lambda: shard(3))
     expect_error("nowhere.onnx", lambda: shard(folder / "nowhere.onnx"))
     with shard(model, mesh="tp=1") as sharded:

@@ -81,14 +81,23 @@ def _node_hint(name, strategy):
     return {"in": list(strategy)}
 
 
+def _entries(what, strategy):
+    """The list of a strategy; a text would be one of its letters."""
+    if not isinstance(strategy, (tuple, list)):
+        raise PartitaError(f"{what} is a {type(strategy).__name__}; expected a list")
+    return list(strategy)
+
+
 def _end_hints(which, strategy, names):
     """Hints of a model's inputs or outputs, in their order."""
     if strategy is None:
         return {}
+    strategy = _entries(which, strategy)
     if len(strategy) > len(names):
         raise PartitaError(f"{which} has {len(strategy)} entries, and the model has "
                            f"{len(names)}: " + ", ".join(names))
-    return {name: list(entry) for name, entry in zip(names, strategy) if entry is not None}
+    return {name: _entries(f"the entry of {name!r} in {which}", entry)
+            for name, entry in zip(names, strategy) if entry is not None}
 
 
 def _ends(path, options):
@@ -99,7 +108,8 @@ def _ends(path, options):
 
 
 def _hints(path, strategies, in_strategy, out_strategy, parameter_plan, options):
-    tensors = {name: list(entry) for name, entry in (parameter_plan or {}).items()}
+    tensors = {name: _entries(f"the entry of {name!r} in parameter_plan", entry)
+               for name, entry in (parameter_plan or {}).items()}
     if in_strategy is not None or out_strategy is not None:
         inputs, outputs = _ends(path, options)
         tensors.update(_end_hints("in_strategy", in_strategy, inputs))
@@ -182,8 +192,10 @@ def shard(model, strategies=None, *, mesh, in_strategy=None, out_strategy=None,
         path = _save(model, inputs, folder.name)
         hints = _hints(path, strategies, in_strategy, out_strategy, parameter_plan, options)
         place = os.fspath(bundle) if bundle is not None else os.path.join(folder.name, "bundle")
+        if hints and options.get("hints") is not None:
+            raise PartitaError("strategies become hints: give either them or hints, not both")
         if hints:
-            options.setdefault("hints", hints)
+            options["hints"] = hints
         compile(path, place, mesh=mesh, **options)
         return Sharded(place, folder, transport=transport, timeout=timeout)
     except BaseException:
