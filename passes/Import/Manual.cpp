@@ -322,18 +322,9 @@ static Expected<Values> importAllToAll(Importer &importer, const Node &node) {
   return allToAll(importer, *exchange, *split, *concat);
 }
 
-/// The member of its group that has what all get: of the rank that the node names, or of
-/// those that it lists for every rank.
-static Expected<int64_t> rootOf(Importer &importer, const Node &node,
-                                const Exchange &exchange) {
-  const Mesh &mesh = *importer.mesh;
-  std::vector<int64_t> roots = intsAttr(node, "root_ranks", {});
-  const bool isListed = !roots.empty();
-  if (isListed == (node.attribute<int64_t>("root_rank") != nullptr))
-    return makeError("expected one of root_rank and root_ranks, which lists a root for "
-                     "every rank");
-  if (!isListed)
-    roots = {intAttr(node, "root_rank", 0)};
+/// The member of its group that each of these roots is: one root, or one of every rank.
+static Expected<int64_t> memberOfRoots(const Mesh &mesh, const Exchange &exchange,
+                                       ArrayRef<int64_t> roots, bool isListed) {
   if (isListed && static_cast<int64_t>(roots.size()) != mesh.numRanks())
     return makeError("root_ranks lists " + std::to_string(roots.size()) +
                      " roots for a mesh of " + std::to_string(mesh.numRanks()) +
@@ -354,6 +345,20 @@ static Expected<int64_t> rootOf(Importer &importer, const Node &node,
                        " have other places in their groups: one program serves all");
   }
   return mesh.coordinate(roots[0], exchange.group);
+}
+
+/// The member of its group that has what all get: of the rank that the node names, or of
+/// those that it lists for every rank.
+static Expected<int64_t> rootOf(Importer &importer, const Node &node,
+                                const Exchange &exchange) {
+  std::vector<int64_t> roots = intsAttr(node, "root_ranks", {});
+  const bool isListed = !roots.empty();
+  if (isListed == (node.attribute<int64_t>("root_rank") != nullptr))
+    return makeError("expected one of root_rank and root_ranks, which lists a root for "
+                     "every rank");
+  if (!isListed)
+    roots = {intAttr(node, "root_rank", 0)};
+  return memberOfRoots(*importer.mesh, exchange, roots, isListed);
 }
 
 /// The root's block is all, those of others have no elements. Whoever has none reads.
@@ -526,9 +531,12 @@ static Expected<Exchange> beginRanks(Importer &importer, const Node &node) {
   return exchange;
 }
 
-/// The member of its group that `root` is; a rank of the group that the node names.
+/// The member of its group that `root` is; a rank of the group that the node names. Files
+/// of all ranks together list the roots of all.
 static Expected<int64_t> memberOf(const Mesh &mesh, const Node &node,
                                   const Exchange &exchange) {
+  if (const auto *roots = node.attribute<std::vector<int64_t>>("root_ranks"))
+    return memberOfRoots(mesh, exchange, *roots, /*isListed=*/true);
   const std::vector<int64_t> named = intsAttr(node, "groups", {});
   const int64_t root = intAttr(node, "root", -1);
   const std::vector<int64_t> ranks =
@@ -625,6 +633,5 @@ void import::addManual(HandlerTable &table) {
   table["com.microsoft.AllReduce"] = importAllReduce;
   table["com.microsoft.AllGather"] = importOrtAllGather;
   table["com.microsoft.AllToAll"] = importOrtAllToAll;
-  table["DistCollective"] = importDistCollective;
   addNeighbours(table);
 }

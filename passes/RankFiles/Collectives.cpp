@@ -39,7 +39,7 @@ Attributes Collectives::tensorRt(const char *operation, const char *reduction,
                         {"reduce_op", std::string(reduction)},
                         {"root", int64_t(-1)},
                         {"group_size", int64_t(0)},
-                        {"nb_rank", w.mesh.numRanks()}};
+                        {"nb_rank", product(axes)}};
   if (canonical(axes) != canonical(w.mesh.all())) {
     attributes["group_size"] = product(axes);
     attributes["groups"] = w.mesh.group(w.rank, axes);
