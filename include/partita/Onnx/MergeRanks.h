@@ -16,11 +16,13 @@ namespace partita::onnx_model {
 /// - An initializer whose values differ becomes a tensor of all of them, one behind the
 ///   other along the axes over which they differ, of which a node ToLocal gives each rank
 ///   its own. Ranks that have the same values share them.
-/// - `root_rank` of a Broadcast and `groups` of a DistCollective become lists of those of
-///   all ranks.
+/// - `root_rank` of a Broadcast, `root` and `groups` of a DistCollective, and the lists
+/// of
+///   neighbours and lengths of a NeighborExchange or NeighborExchangeV2 become lists of
+///   those of all ranks. Roots that differ are `root_ranks` then.
 ///
 /// All else must be equal, names of values too. An error names two files and the first
-/// two nodes, or the input, output or initializer, that differ.
+/// two nodes, with what makes them differ, or the input, output or initializer.
 Expected<Model> mergeRanks(std::vector<Model> ranks, const Mesh &mesh);
 
 } // namespace partita::onnx_model
