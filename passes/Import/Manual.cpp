@@ -158,6 +158,85 @@ Expected<AxisList> import::groupOf(const Mesh &mesh, const Node &node) {
   return canonical(axes);
 }
 
+//===-- Attributes --------------------------------------------------------===//
+
+/// Types that an attribute can have, as bits.
+enum AttributeType : unsigned { Int = 1, Text = 2, Ints = 4, Texts = 8 };
+
+static unsigned typeOf(const onnx_model::Attribute &attribute) {
+  if (std::holds_alternative<int64_t>(attribute))
+    return Int;
+  if (std::holds_alternative<std::string>(attribute))
+    return Text;
+  if (std::holds_alternative<std::vector<int64_t>>(attribute))
+    return Ints;
+  return std::holds_alternative<std::vector<std::string>>(attribute) ? Texts : 0;
+}
+
+using AttributeTypes = std::map<std::string_view, unsigned>;
+
+/// Attributes by node, as the table of handlers has it.
+static const AttributeTypes &attributesOf(const std::string &node) {
+  static const AttributeTypes lists = {{"group", Text},
+                                       {"groups", Texts},
+                                       {"send_rank_ids", Ints | Texts},
+                                       {"recv_rank_ids", Ints | Texts}};
+  static const AttributeTypes groups = {{"group", Text}, {"groups", Texts}};
+  auto with = [](AttributeTypes more, const AttributeTypes &base) {
+    more.insert(base.begin(), base.end());
+    return more;
+  };
+  static const std::map<std::string, AttributeTypes> table = {
+      {"partita.AllReduce", with({{"op", Text}}, groups)},
+      {"partita.AllGather", with({{"axis", Int}}, groups)},
+      {"partita.ReduceScatter", with({{"op", Text}, {"axis", Int}}, groups)},
+      {"partita.AlltoAll",
+       with({{"split_dim", Int}, {"concat_dim", Int}, {"split_count", Int}}, groups)},
+      {"partita.Broadcast", with({{"root_rank", Int}, {"root_ranks", Ints}}, groups)},
+      {"partita.NeighborExchange",
+       with({{"send_shapes", Texts}, {"recv_shapes", Texts}, {"recv_type", Int}}, lists)},
+      {"partita.NeighborExchangeV2", with({{"send_lens", Ints | Texts},
+                                           {"recv_lens", Ints | Texts},
+                                           {"format", Text},
+                                           {"data_format", Text}},
+                                          lists)},
+      {"partita.ToLocal", {{"layout", Text}}},
+      {"partita.ToGlobal", {{"layout", Text}}},
+      {"com.microsoft.AllReduce", {}},
+      {"com.microsoft.AllGather", {{"axis", Int}, {"group_size", Int}}},
+      {"com.microsoft.AllToAll", {{"group_size", Int}}},
+      {"DistCollective",
+       {{"collective_operation", Text},
+        {"reduce_op", Text},
+        {"root", Int},
+        {"root_ranks", Ints},
+        {"group_size", Int},
+        {"nb_rank", Int},
+        {"groups", Ints | Texts}}}};
+  return table.at(node);
+}
+
+Expected<void> import::checkAttributes(const Node &node) {
+  const AttributeTypes &types =
+      attributesOf((node.domain.empty() ? "" : node.domain + ".") + node.opType);
+  for (const auto &[name, value] : node.attributes) {
+    auto type = types.find(name);
+    if (type == types.end()) {
+      auto names = llvm::map_range(types, [](const auto &entry) { return entry.first; });
+      return makeError(
+          "there is no attribute '" + name + "'" +
+          (types.empty() ? "; it has none" : "; it has " + llvm::join(names, ", ")));
+    }
+    if (!(typeOf(value) & type->second))
+      return makeError("attribute '" + name + "' is not " +
+                       (type->second & Int    ? "a number"
+                        : type->second & Text ? "a text"
+                        : type->second & Ints ? "a list of numbers"
+                                              : "a list of texts"));
+  }
+  return {};
+}
+
 //===-- Nodes -------------------------------------------------------------===//
 
 namespace {
@@ -192,6 +271,8 @@ static Expected<Exchange> begin(Importer &importer, const Node &node,
                                 std::optional<size_t> input = {}) {
   if (!input && node.inputs.size() != 1)
     return makeError("expected one input, got " + std::to_string(node.inputs.size()));
+  if (auto ok = checkAttributes(node); !ok)
+    return tl::unexpected(ok.error());
   if (!node.hasInput(input.value_or(0)))
     return makeError("input " + std::to_string(input.value_or(0)) + " is absent");
   Exchange exchange;

@@ -227,6 +227,8 @@ public:
 
   Expected<Values> run() {
     const Mesh &mesh = *importer.mesh;
+    if (auto ok = checkAttributes(node); !ok)
+      return tl::unexpected(ok.error());
     auto group = groupOf(mesh, node);
     if (!group)
       return tl::unexpected(group.error());
@@ -413,6 +415,8 @@ public:
       : importer(importer), node(node), mesh(*importer.mesh) {}
 
   Expected<Values> run() {
+    if (auto ok = checkAttributes(node); !ok)
+      return tl::unexpected(ok.error());
     if (auto ok = readInput(); !ok)
       return tl::unexpected(ok.error());
     if (auto ok = readLists(); !ok)
