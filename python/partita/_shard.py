@@ -2,6 +2,7 @@
 out (docs/requests.md, Shard)."""
 
 import os
+import shutil
 import tempfile
 
 import numpy
@@ -88,6 +89,15 @@ def _entries(what, strategy):
     return list(strategy)
 
 
+def _by_name(what, strategies):
+    """Names and their strategies."""
+    if strategies is None:
+        return ()
+    if not hasattr(strategies, "items"):
+        raise PartitaError(f"{what} is a {type(strategies).__name__}; expected a dict by name")
+    return strategies.items()
+
+
 def _end_hints(which, strategy, names):
     """Hints of a model's inputs or outputs, in their order."""
     if strategy is None:
@@ -109,12 +119,12 @@ def _ends(path, options):
 
 def _hints(path, strategies, in_strategy, out_strategy, parameter_plan, options):
     tensors = {name: _entries(f"the entry of {name!r} in parameter_plan", entry)
-               for name, entry in (parameter_plan or {}).items()}
+               for name, entry in _by_name("parameter_plan", parameter_plan)}
     if in_strategy is not None or out_strategy is not None:
         inputs, outputs = _ends(path, options)
         tensors.update(_end_hints("in_strategy", in_strategy, inputs))
         tensors.update(_end_hints("out_strategy", out_strategy, outputs))
-    nodes = {name: _node_hint(name, strategy) for name, strategy in (strategies or {}).items()}
+    nodes = {name: _node_hint(name, strategy) for name, strategy in _by_name("strategies", strategies)}
     return {key: value for key, value in (("nodes", nodes), ("tensors", tensors)) if value}
 
 
@@ -185,8 +195,8 @@ def shard(model, strategies=None, *, mesh, in_strategy=None, out_strategy=None,
     of the model's inputs and outputs, in their order, `parameter_plan` of weights by name.
     All else is split so that it fits.
 
-    `bundle` names the folder of the compiled model, which stays; without it, one is made that
-    goes with the result. `options` are those of partita.compile: shapes, compute, threads…"""
+    `bundle` names the folder of the compiled model, which stays, with a model that was no
+    file in it; without it, one is made that goes with the result. `options` are those of partita.compile: shapes, compute, threads…"""
     folder = tempfile.TemporaryDirectory(prefix="partita-shard-")
     try:
         path = _save(model, inputs, folder.name)
@@ -197,6 +207,9 @@ def shard(model, strategies=None, *, mesh, in_strategy=None, out_strategy=None,
         if hints:
             options["hints"] = hints
         compile(path, place, mesh=mesh, **options)
+        if bundle is not None and os.path.dirname(path) == folder.name:
+            # Who verifies or converts the bundle later needs the model.
+            shutil.move(path, os.path.join(place, os.path.basename(path)))
         return Sharded(place, folder, transport=transport, timeout=timeout)
     except BaseException:
         folder.cleanup()
