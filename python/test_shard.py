@@ -77,7 +77,7 @@ def check_strategies(folder):
         check_result(sharded, x, y)
         assert collectives(sharded) == [("all_reduce", "tp")], collectives(sharded)
     assert kept.exists(), "a bundle with a place of its own went"
-    assert partita.verify(kept)["verdict"] == "checked: equal", "a kept bundle has no model to be verified with"
+    assert partita.verify(kept)["verdict"] == "checked: equal", "a kept bundle has no model"
     # The batch by the ends alone.
     with partita.shard(model, mesh="dp=2", mode="semi-auto", in_strategy=[("dp", None)],
                        out_strategy=[None, ("dp",)]) as sharded:

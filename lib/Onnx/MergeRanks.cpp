@@ -4,6 +4,7 @@
 #include "partita/Base/Layout/Layout.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <set>
@@ -356,11 +357,34 @@ private:
 };
 } // namespace
 
+std::string onnx_model::rankText(int64_t rank, int64_t ranks) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(ranks);
+}
+
+/// Whether the text is one that rankText gives for some rank.
+static bool isRankText(const std::string &text) {
+  long long rank = 0, ranks = 0;
+  return std::sscanf(text.c_str(), "rank %lld of %lld", &rank, &ranks) == 2 &&
+         text == rankText(rank, ranks);
+}
+
+Expected<void> onnx_model::checkRank(const Model &model, int64_t rank, int64_t ranks) {
+  const std::string &text = model.graph.name;
+  if (!isRankText(text) || text == rankText(rank, ranks))
+    return {};
+  return makeError("'" + model.path + "' is the file of " + text + ", and is given " +
+                   (ranks == 1 ? "alone" : "for " + rankText(rank, ranks)) +
+                   "; files per rank are given all, in the order of the ranks");
+}
+
 Expected<Model> onnx_model::mergeRanks(std::vector<Model> ranks, const Mesh &mesh) {
   if (static_cast<int64_t>(ranks.size()) != mesh.numRanks())
     return makeError("there are files of " + std::to_string(ranks.size()) +
                      " ranks for a mesh \"" + mesh.str() + "\" of " +
                      std::to_string(mesh.numRanks()));
+  for (size_t r = 0; r < ranks.size(); ++r)
+    if (auto ok = checkRank(ranks[r], static_cast<int64_t>(r), mesh.numRanks()); !ok)
+      return tl::unexpected(ok.error());
   if (auto ok = Merger(ranks, mesh).run(); !ok)
     return tl::unexpected(ok.error());
   return std::move(ranks[0]);

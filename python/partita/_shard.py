@@ -124,7 +124,8 @@ def _hints(path, strategies, in_strategy, out_strategy, parameter_plan, options)
         inputs, outputs = _ends(path, options)
         tensors.update(_end_hints("in_strategy", in_strategy, inputs))
         tensors.update(_end_hints("out_strategy", out_strategy, outputs))
-    nodes = {name: _node_hint(name, strategy) for name, strategy in _by_name("strategies", strategies)}
+    nodes = {name: _node_hint(name, strategy)
+             for name, strategy in _by_name("strategies", strategies)}
     return {key: value for key, value in (("nodes", nodes), ("tensors", tensors)) if value}
 
 
@@ -196,7 +197,8 @@ def shard(model, strategies=None, *, mesh, in_strategy=None, out_strategy=None,
     All else is split so that it fits.
 
     `bundle` names the folder of the compiled model, which stays, with a model that was no
-    file in it; without it, one is made that goes with the result. `options` are those of partita.compile: shapes, compute, threads…"""
+    file in it; without it, one is made that goes with the result. `options` are those of
+    partita.compile: shapes, compute, threads…"""
     folder = tempfile.TemporaryDirectory(prefix="partita-shard-")
     try:
         path = _save(model, inputs, folder.name)
