@@ -17,7 +17,7 @@ MESH = "dp=2,tp=3"
 OPSETS = [helper.make_opsetid("", 23), helper.make_opsetid("partita", 1),
           helper.make_opsetid("com.microsoft", 1)]
 
-#: By rank whom it sends to, and whom it receives from, in a row of six.
+#: Neighbours of six ranks in a row: receivers by sender, and senders by receiver.
 NEXT, PREVIOUS = ["1", "2", "3", "4", "5", "-1"], ["-1", "0", "1", "2", "3", "4"]
 
 

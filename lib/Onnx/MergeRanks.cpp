@@ -361,7 +361,7 @@ std::string onnx_model::rankText(int64_t rank, int64_t ranks) {
   return "rank " + std::to_string(rank) + " of " + std::to_string(ranks);
 }
 
-/// Whether the text is one that rankText gives for some rank.
+/// Tells if rankText gives the text for some rank.
 static bool isRankText(const std::string &text) {
   long long rank = 0, ranks = 0;
   return std::sscanf(text.c_str(), "rank %lld of %lld", &rank, &ranks) == 2 &&

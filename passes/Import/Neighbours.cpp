@@ -304,6 +304,8 @@ private:
       if (!shape)
         return makeError("no rank receives output '" + node.outputs[i] +
                          "', and no recv_shapes says its shape");
+      if (auto ok = checkSize(RankedTensorType::get(*shape, typeOf(inputs[0]))); !ok)
+        return ok;
       outputs.push_back(std::move(*shape));
     }
     return {};

@@ -19,8 +19,8 @@ static Expected<void> checkFolder(const std::string &folder) {
   return {};
 }
 
-/// A place is known to be bad before the work, and not after it. A slash behind it would
-/// name something inside the folder.
+/// A place is known to be bad before the work, and not after it. A slash behind the
+/// place would name something inside the folder.
 static Expected<Aside> openFolder(const std::string &given) {
   fs::path place = given;
   if (!place.has_filename())

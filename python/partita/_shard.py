@@ -210,7 +210,7 @@ def shard(model, strategies=None, *, mesh, in_strategy=None, out_strategy=None,
             options["hints"] = hints
         compile(path, place, mesh=mesh, **options)
         if bundle is not None and os.path.dirname(path) == folder.name:
-            # Who verifies or converts the bundle later needs the model.
+            # Verifying and converting the bundle later need the model.
             shutil.move(path, os.path.join(place, os.path.basename(path)))
         return Sharded(place, folder, transport=transport, timeout=timeout)
     except BaseException:
