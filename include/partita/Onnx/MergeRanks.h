@@ -24,9 +24,9 @@ Expected<void> checkRank(const Model &model, int64_t rank, int64_t ranks);
 /// - An initializer whose values differ becomes a tensor of all of them, one behind the
 ///   other along the axes over which they differ, of which a node ToLocal gives each rank
 ///   its own. Ranks that have the same values share them.
-/// - `root_rank` of a Broadcast, `root` and `groups` of a DistCollective, and the lists by
-///   which a NeighborExchange or NeighborExchangeV2 names neighbours and lengths become
-///   lists of those of all ranks. Roots that differ are `root_ranks` then.
+/// - `root_rank` of a Broadcast, `root` and `groups` of a DistCollective, and the lists
+///   by which a NeighborExchange or NeighborExchangeV2 names neighbours and lengths
+///   become lists of those of all ranks. Roots that differ are `root_ranks` then.
 ///
 /// All else must be equal, names of values too. An error names two files and the first
 /// two nodes, with what makes them differ, or the input, output or initializer.
