@@ -17,6 +17,16 @@ MESH = "dp=2,tp=3"
 OPSETS = [helper.make_opsetid("", 23), helper.make_opsetid("partita", 1),
           helper.make_opsetid("com.microsoft", 1)]
 
+#: Neighbours of six ranks in a row: receivers by sender, and senders by receiver.
+NEXT, PREVIOUS = ["1", "2", "3", "4", "5", "-1"], ["-1", "0", "1", "2", "3", "4"]
+
+
+def aside(direction, neighbours):
+    """Lists of eight neighbours, of which each rank has one."""
+    return [",".join(rank if i == direction else "-1" for i in range(8))
+            for rank in neighbours]
+
+
 #: Operator, domain, attributes, shape of the operand and of the result.
 RIGHT = [
     ("AllReduce", "partita", {}, [4, 6], [4, 6]),
@@ -42,8 +52,23 @@ RIGHT = [
     ("DistCollective", "", {"collective_operation": "all_gather", "reduce_op": "none",
                             "nb_rank": 6}, [4, 6], [24, 6]),
     ("DistCollective", "", {"collective_operation": "reduce_scatter", "reduce_op": "sum",
-                            "nb_rank": 6, "groups": [0, 1, 2], "group_size": 3}, [6, 4],
+                            "nb_rank": 3, "groups": [0, 1, 2], "group_size": 3}, [6, 4],
      [2, 4]),
+    ("DistCollective", "", {"collective_operation": "ALL_TO_ALL", "nb_rank": 6}, [6, 4],
+     [6, 4]),
+    ("DistCollective", "", {"collective_operation": "gather", "root": 4, "nb_rank": 3,
+                            "groups": [3, 4, 5]}, [2, 4], [6, 4]),
+    ("DistCollective", "", {"collective_operation": "scatter", "root": 0, "nb_rank": 6},
+     [6, 4], [1, 4]),
+    ("NeighborExchange", "partita", {"send_rank_ids": NEXT, "recv_rank_ids": PREVIOUS}, [4, 6],
+     [4, 6]),
+    ("NeighborExchange", "partita", {"send_rank_ids": NEXT, "recv_rank_ids": PREVIOUS,
+                                     "send_shapes": ["4,6"], "recv_shapes": ["4,6"],
+                                     "recv_type": 1, "group": "dp,tp"}, [4, 6], [4, 6]),
+    ("NeighborExchangeV2", "partita",
+     {"send_rank_ids": aside(2, NEXT), "recv_rank_ids": aside(6, PREVIOUS),
+      "send_lens": ["0,0,0,2"] * 6, "recv_lens": ["0,0,2,0"] * 6, "format": "NCHW"},
+     [1, 3, 4, 5], [1, 3, 4, 7]),
 ]
 
 
@@ -71,6 +96,23 @@ def damages():
                             ("split_count", 4), ("root_rank", 6), ("root_rank", -1)):
             if name in attributes:
                 yield op, domain, {**attributes, name: value}, shape, result
+        for name, value in attributes.items():
+            if isinstance(value, list) and isinstance(value[0], str) and name != "groups":
+                for other in (value * 2, ["a"] * len(value), ["-2"] * len(value)):
+                    yield op, domain, {**attributes, name: other}, shape, result
+        if "send_rank_ids" in attributes:
+            beyond = [text.replace("5", "6") for text in attributes["send_rank_ids"]]
+            yield op, domain, {**attributes, "send_rank_ids": beyond}, shape, result
+        if op == "DistCollective":
+            for name, value in (("nb_rank", 4), ("group_size", 2)):
+                yield op, domain, {"groups": [0, 1, 2], **attributes, name: value}, shape, result
+        if attributes.get("root", -1) >= 0:
+            yield op, domain, {**attributes, "root": -1}, shape, result
+        if op == "NeighborExchangeV2":
+            yield op, domain, attributes, [3, 4, 5], [3, 4, 7]
+            yield op, domain, {**attributes, "format": "NHWC"}, shape, result
+            yield (op, domain, {**attributes, "recv_lens": ["0,0,2,0"] * 5 + ["0,0,1,0"]}, shape,
+                   result)
         if "layout" in attributes:
             yield op, domain, {}, shape, result
             yield op, domain, attributes, [*shape, 1], result

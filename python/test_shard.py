@@ -77,6 +77,7 @@ def check_strategies(folder):
         check_result(sharded, x, y)
         assert collectives(sharded) == [("all_reduce", "tp")], collectives(sharded)
     assert kept.exists(), "a bundle with a place of its own went"
+    assert partita.verify(kept)["verdict"] == "checked: equal", "a kept bundle has no model"
     # The batch by the ends alone.
     with partita.shard(model, mesh="dp=2", mode="semi-auto", in_strategy=[("dp", None)],
                        out_strategy=[None, ("dp",)]) as sharded:
@@ -91,6 +92,13 @@ def check_errors(folder):
     expect_error("expected a list with an entry per input", lambda: shard(model, {"up": "tp"}))
     expect_error("nothing", lambda: shard(model, {"nothing": [[1, 2]]}))
     expect_error("in_strategy has 2 entries", lambda: shard(model, in_strategy=[None, None]))
+    expect_error("the entry of 'x' in in_strategy is a str; expected a list",
+                 lambda: shard(model, in_strategy=["tp"]))
+    expect_error("'w0' in parameter_plan is a str", lambda: shard(model,
+                                                                  parameter_plan={"w0": "tp"}))
+    expect_error("strategies is a list; expected a dict by name", lambda: shard(model, [1]))
+    expect_error("give either them or hints",
+                 lambda: shard(model, {"up": [[1, 2]]}, hints={"nodes": {}}))
     expect_error("expected the path of an ONNX file", lambda: shard(3))
     expect_error("nowhere.onnx", lambda: shard(folder / "nowhere.onnx"))
     with shard(model, mesh="tp=1") as sharded:

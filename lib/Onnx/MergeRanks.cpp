@@ -4,6 +4,7 @@
 #include "partita/Base/Layout/Layout.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <set>
@@ -36,22 +37,67 @@ static bool isEqual(const Attribute &a, const Attribute &b) {
       a);
 }
 
-/// Attributes that say what a rank is in its group.
-static bool isOfRank(const Node &node, std::string_view attribute) {
-  return (node.domain == ownDomain && node.opType == "Broadcast" &&
-          attribute == "root_rank") ||
-         (node.opType == "DistCollective" && attribute == "groups");
+static bool isExchange(const Node &node) {
+  return node.domain == ownDomain &&
+         (node.opType == "NeighborExchange" || node.opType == "NeighborExchangeV2");
 }
 
-static bool isEqual(const Node &a, const Node &b) {
-  if (a.opType != b.opType || a.domain != b.domain || a.inputs != b.inputs ||
-      a.outputs != b.outputs || a.attributes.size() != b.attributes.size())
+/// The attribute that says which rank is the root, if the node has one; else "".
+static std::string_view rootName(const Node &node) {
+  if (node.opType == "DistCollective")
+    return "root";
+  return node.domain == ownDomain && node.opType == "Broadcast" ? "root_rank" : "";
+}
+
+/// Lists of numbers of an exchange that are the rank's own.
+static constexpr std::string_view exchangeLists[] = {"send_rank_ids", "recv_rank_ids",
+                                                     "send_lens", "recv_lens"};
+
+/// Attributes that say what a rank is in its group, and who its neighbours are.
+static bool isOfRank(const Node &node, std::string_view attribute) {
+  if (node.attribute<int64_t>(attribute))
+    return attribute == rootName(node);
+  if (!node.attribute<std::vector<int64_t>>(attribute))
     return false;
-  return std::equal(a.attributes.begin(), a.attributes.end(), b.attributes.begin(),
-                    [&](const auto &x, const auto &y) {
-                      return x.first == y.first &&
-                             (isOfRank(a, x.first) || isEqual(x.second, y.second));
-                    });
+  return node.opType == "DistCollective"
+             ? attribute == "groups"
+             : isExchange(node) &&
+                   std::ranges::find(exchangeLists, attribute) != std::end(exchangeLists);
+}
+
+/// Tells which attribute makes the nodes differ; "" if none does.
+static std::string differingAttribute(const Node &a, const Node &b) {
+  for (const auto &[name, value] : a.attributes) {
+    auto other = b.attributes.find(name);
+    if (other == b.attributes.end())
+      return name;
+    if (!(isOfRank(a, name) && isOfRank(b, name)) && !isEqual(value, other->second))
+      return name;
+  }
+  for (const auto &[name, value] : b.attributes)
+    if (!a.attributes.contains(name))
+      return name;
+  return "";
+}
+
+/// Tells in words what makes the nodes differ; "" if nothing does.
+static std::string differenceOf(const Node &a, const Node &b) {
+  if (a.opType != b.opType || a.domain != b.domain)
+    return "the operators differ";
+  if (a.inputs != b.inputs)
+    return "the inputs differ";
+  if (a.outputs != b.outputs)
+    return "the outputs differ";
+  const std::string attribute = differingAttribute(a, b);
+  if (attribute.empty())
+    return "";
+  auto found = a.attributes.find(attribute);
+  const auto *opaque = found == a.attributes.end()
+                           ? nullptr
+                           : std::get_if<OpaqueAttribute>(&found->second);
+  return opaque ? "attribute '" + attribute + "' is " + opaque->kind +
+                      ", which files per rank cannot have"
+                : "attribute '" + attribute + "' differs";
 }
 
 static std::string typeText(DType type, const std::vector<int64_t> &shape) {
@@ -100,10 +146,14 @@ static Expected<void> compareEnds(const Model &a, const Model &b) {
 static Expected<void> compareNodes(const Model &a, const Model &b) {
   const Graph &x = a.graph, &y = b.graph;
   const size_t count = std::max(x.nodes.size(), y.nodes.size());
-  for (size_t i = 0; i < count; ++i)
-    if (i >= x.nodes.size() || i >= y.nodes.size() || !isEqual(x.nodes[i], y.nodes[i]))
-      return differ(
-          a, b, nodeText(x, i) + " of the one is where the other has " + nodeText(y, i));
+  for (size_t i = 0; i < count; ++i) {
+    const bool isInBoth = i < x.nodes.size() && i < y.nodes.size();
+    const std::string how = isInBoth ? differenceOf(x.nodes[i], y.nodes[i]) : "";
+    if (!isInBoth || !how.empty())
+      return differ(a, b,
+                    nodeText(x, i) + " of the one is where the other has " +
+                        nodeText(y, i) + (how.empty() ? "" : ": " + how));
+  }
   return {};
 }
 
@@ -122,8 +172,12 @@ public:
       if (!ok)
         return ok;
     }
-    for (Node &node : ranks[0].graph.nodes)
+    for (const ValueInfo &input : ranks[0].graph.inputs)
+      taken.insert(input.name);
+    for (const Node &node : ranks[0].graph.nodes) {
+      taken.insert(node.name);
       taken.insert(node.outputs.begin(), node.outputs.end());
+    }
     for (Tensor &tensor : ranks[0].graph.initializers)
       taken.insert(tensor.name);
     mergeAttributes();
@@ -143,31 +197,40 @@ private:
   void mergeAttributes() {
     for (size_t i = 0; i < ranks[0].graph.nodes.size(); ++i) {
       Node &node = ranks[0].graph.nodes[i];
-      if (isOfRank(node, "root_rank")) {
-        auto roots = valuesOf<int64_t>(i, "root_rank");
-        if (std::adjacent_find(roots.begin(), roots.end(), std::not_equal_to<>()) !=
-            roots.end()) {
-          node.attributes.erase("root_rank");
+      if (const std::string root(rootName(node)); isOfRank(node, root)) {
+        auto roots = valuesOf<int64_t>(i, root);
+        if (std::ranges::adjacent_find(roots, std::not_equal_to<>()) != roots.end()) {
+          node.attributes.erase(root);
           node.attributes["root_ranks"] = std::move(roots);
         }
-      } else if (isOfRank(node, "groups")) {
-        mergeGroups(node, valuesOf<std::vector<int64_t>>(i, "groups"));
       }
+      if (isOfRank(node, "groups"))
+        mergeGroups(node, textsOf(i, "groups"));
+      for (std::string_view list : exchangeLists)
+        if (isOfRank(node, list))
+          node.attributes[std::string(list)] = textsOf(i, std::string(list));
     }
   }
 
-  /// Each group as a text, once.
-  static void mergeGroups(Node &node, const std::vector<std::vector<int64_t>> &groups) {
+  /// The lists of numbers that ranks have in an attribute, as a text of each rank.
+  std::vector<std::string> textsOf(size_t i, const std::string &attribute) {
     std::vector<std::string> texts;
-    for (const std::vector<int64_t> &group : groups) {
-      std::string text;
-      for (int64_t rank : group)
-        text += (text.empty() ? "" : ",") + std::to_string(rank);
-      if (std::find(texts.begin(), texts.end(), text) == texts.end())
-        texts.push_back(std::move(text));
+    for (const auto &numbers : valuesOf<std::vector<int64_t>>(i, attribute)) {
+      std::string &text = texts.emplace_back();
+      for (int64_t number : numbers)
+        text += (text.empty() ? "" : ",") + std::to_string(number);
     }
-    if (!texts.empty())
-      node.attributes["groups"] = std::move(texts);
+    return texts;
+  }
+
+  /// Each group once; an empty one is all ranks.
+  static void mergeGroups(Node &node, const std::vector<std::string> &texts) {
+    std::vector<std::string> groups;
+    for (const std::string &text : texts)
+      if (std::ranges::find(groups, text) == groups.end())
+        groups.push_back(text);
+    if (groups != std::vector<std::string>{""})
+      node.attributes["groups"] = std::move(groups);
   }
 
   Expected<void> mergeInitializers() {
@@ -294,11 +357,34 @@ private:
 };
 } // namespace
 
+std::string onnx_model::rankText(int64_t rank, int64_t ranks) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(ranks);
+}
+
+/// Tells if rankText gives the text for some rank.
+static bool isRankText(const std::string &text) {
+  long long rank = 0, ranks = 0;
+  return std::sscanf(text.c_str(), "rank %lld of %lld", &rank, &ranks) == 2 &&
+         text == rankText(rank, ranks);
+}
+
+Expected<void> onnx_model::checkRank(const Model &model, int64_t rank, int64_t ranks) {
+  const std::string &text = model.graph.name;
+  if (!isRankText(text) || text == rankText(rank, ranks))
+    return {};
+  return makeError("'" + model.path + "' is the file of " + text + ", and is given " +
+                   (ranks == 1 ? "alone" : "for " + rankText(rank, ranks)) +
+                   "; files per rank are given all, in the order of the ranks");
+}
+
 Expected<Model> onnx_model::mergeRanks(std::vector<Model> ranks, const Mesh &mesh) {
   if (static_cast<int64_t>(ranks.size()) != mesh.numRanks())
     return makeError("there are files of " + std::to_string(ranks.size()) +
                      " ranks for a mesh \"" + mesh.str() + "\" of " +
                      std::to_string(mesh.numRanks()));
+  for (size_t r = 0; r < ranks.size(); ++r)
+    if (auto ok = checkRank(ranks[r], static_cast<int64_t>(r), mesh.numRanks()); !ok)
+      return tl::unexpected(ok.error());
   if (auto ok = Merger(ranks, mesh).run(); !ok)
     return tl::unexpected(ok.error());
   return std::move(ranks[0]);

@@ -158,6 +158,85 @@ Expected<AxisList> import::groupOf(const Mesh &mesh, const Node &node) {
   return canonical(axes);
 }
 
+//===-- Attributes --------------------------------------------------------===//
+
+/// Types that an attribute can have, as bits.
+enum AttributeType : unsigned { Int = 1, Text = 2, Ints = 4, Texts = 8 };
+
+static unsigned typeOf(const onnx_model::Attribute &attribute) {
+  if (std::holds_alternative<int64_t>(attribute))
+    return Int;
+  if (std::holds_alternative<std::string>(attribute))
+    return Text;
+  if (std::holds_alternative<std::vector<int64_t>>(attribute))
+    return Ints;
+  return std::holds_alternative<std::vector<std::string>>(attribute) ? Texts : 0;
+}
+
+using AttributeTypes = std::map<std::string_view, unsigned>;
+
+/// Attributes by node, as the table of handlers has it.
+static const AttributeTypes &attributesOf(const std::string &node) {
+  static const AttributeTypes lists = {{"group", Text},
+                                       {"groups", Texts},
+                                       {"send_rank_ids", Ints | Texts},
+                                       {"recv_rank_ids", Ints | Texts}};
+  static const AttributeTypes groups = {{"group", Text}, {"groups", Texts}};
+  auto with = [](AttributeTypes more, const AttributeTypes &base) {
+    more.insert(base.begin(), base.end());
+    return more;
+  };
+  static const std::map<std::string, AttributeTypes> table = {
+      {"partita.AllReduce", with({{"op", Text}}, groups)},
+      {"partita.AllGather", with({{"axis", Int}}, groups)},
+      {"partita.ReduceScatter", with({{"op", Text}, {"axis", Int}}, groups)},
+      {"partita.AlltoAll",
+       with({{"split_dim", Int}, {"concat_dim", Int}, {"split_count", Int}}, groups)},
+      {"partita.Broadcast", with({{"root_rank", Int}, {"root_ranks", Ints}}, groups)},
+      {"partita.NeighborExchange",
+       with({{"send_shapes", Texts}, {"recv_shapes", Texts}, {"recv_type", Int}}, lists)},
+      {"partita.NeighborExchangeV2", with({{"send_lens", Ints | Texts},
+                                           {"recv_lens", Ints | Texts},
+                                           {"format", Text},
+                                           {"data_format", Text}},
+                                          lists)},
+      {"partita.ToLocal", {{"layout", Text}}},
+      {"partita.ToGlobal", {{"layout", Text}}},
+      {"com.microsoft.AllReduce", {}},
+      {"com.microsoft.AllGather", {{"axis", Int}, {"group_size", Int}}},
+      {"com.microsoft.AllToAll", {{"group_size", Int}}},
+      {"DistCollective",
+       {{"collective_operation", Text},
+        {"reduce_op", Text},
+        {"root", Int},
+        {"root_ranks", Ints},
+        {"group_size", Int},
+        {"nb_rank", Int},
+        {"groups", Ints | Texts}}}};
+  return table.at(node);
+}
+
+Expected<void> import::checkAttributes(const Node &node) {
+  const AttributeTypes &types =
+      attributesOf((node.domain.empty() ? "" : node.domain + ".") + node.opType);
+  for (const auto &[name, value] : node.attributes) {
+    auto type = types.find(name);
+    if (type == types.end()) {
+      auto names = llvm::map_range(types, [](const auto &entry) { return entry.first; });
+      return makeError(
+          "there is no attribute '" + name + "'" +
+          (types.empty() ? "; it has none" : "; it has " + llvm::join(names, ", ")));
+    }
+    if (!(typeOf(value) & type->second))
+      return makeError("attribute '" + name + "' is not " +
+                       (type->second & Int    ? "a number"
+                        : type->second & Text ? "a text"
+                        : type->second & Ints ? "a list of numbers"
+                                              : "a list of texts"));
+  }
+  return {};
+}
+
 //===-- Nodes -------------------------------------------------------------===//
 
 namespace {
@@ -192,6 +271,8 @@ static Expected<Exchange> begin(Importer &importer, const Node &node,
                                 std::optional<size_t> input = {}) {
   if (!input && node.inputs.size() != 1)
     return makeError("expected one input, got " + std::to_string(node.inputs.size()));
+  if (auto ok = checkAttributes(node); !ok)
+    return tl::unexpected(ok.error());
   if (!node.hasInput(input.value_or(0)))
     return makeError("input " + std::to_string(input.value_or(0)) + " is absent");
   Exchange exchange;
@@ -322,18 +403,9 @@ static Expected<Values> importAllToAll(Importer &importer, const Node &node) {
   return allToAll(importer, *exchange, *split, *concat);
 }
 
-/// The member of its group that has what all get: of the rank that the node names, or of
-/// those that it lists for every rank.
-static Expected<int64_t> rootOf(Importer &importer, const Node &node,
-                                const Exchange &exchange) {
-  const Mesh &mesh = *importer.mesh;
-  std::vector<int64_t> roots = intsAttr(node, "root_ranks", {});
-  const bool isListed = !roots.empty();
-  if (isListed == (node.attribute<int64_t>("root_rank") != nullptr))
-    return makeError("expected one of root_rank and root_ranks, which lists a root for "
-                     "every rank");
-  if (!isListed)
-    roots = {intAttr(node, "root_rank", 0)};
+/// The member of its group that each of these roots is: one root, or one of every rank.
+static Expected<int64_t> memberOfRoots(const Mesh &mesh, const Exchange &exchange,
+                                       ArrayRef<int64_t> roots, bool isListed) {
   if (isListed && static_cast<int64_t>(roots.size()) != mesh.numRanks())
     return makeError("root_ranks lists " + std::to_string(roots.size()) +
                      " roots for a mesh of " + std::to_string(mesh.numRanks()) +
@@ -354,6 +426,20 @@ static Expected<int64_t> rootOf(Importer &importer, const Node &node,
                        " have other places in their groups: one program serves all");
   }
   return mesh.coordinate(roots[0], exchange.group);
+}
+
+/// The member of its group that has what all get: of the rank that the node names, or of
+/// those that it lists for every rank.
+static Expected<int64_t> rootOf(Importer &importer, const Node &node,
+                                const Exchange &exchange) {
+  std::vector<int64_t> roots = intsAttr(node, "root_ranks", {});
+  const bool isListed = !roots.empty();
+  if (isListed == (node.attribute<int64_t>("root_rank") != nullptr))
+    return makeError("expected one of root_rank and root_ranks, which lists a root for "
+                     "every rank");
+  if (!isListed)
+    roots = {intAttr(node, "root_rank", 0)};
+  return memberOfRoots(*importer.mesh, exchange, roots, isListed);
 }
 
 /// The root's block is all, those of others have no elements. Whoever has none reads.
@@ -526,9 +612,12 @@ static Expected<Exchange> beginRanks(Importer &importer, const Node &node) {
   return exchange;
 }
 
-/// The member of its group that `root` is; a rank of the group that the node names.
+/// The member of its group that `root` is; a rank of the group that the node names. Files
+/// of all ranks together list the roots of all.
 static Expected<int64_t> memberOf(const Mesh &mesh, const Node &node,
                                   const Exchange &exchange) {
+  if (const auto *roots = node.attribute<std::vector<int64_t>>("root_ranks"))
+    return memberOfRoots(mesh, exchange, *roots, /*isListed=*/true);
   const std::vector<int64_t> named = intsAttr(node, "groups", {});
   const int64_t root = intAttr(node, "root", -1);
   const std::vector<int64_t> ranks =
@@ -625,6 +714,5 @@ void import::addManual(HandlerTable &table) {
   table["com.microsoft.AllReduce"] = importAllReduce;
   table["com.microsoft.AllGather"] = importOrtAllGather;
   table["com.microsoft.AllToAll"] = importOrtAllToAll;
-  table["DistCollective"] = importDistCollective;
   addNeighbours(table);
 }

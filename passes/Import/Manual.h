@@ -10,6 +10,10 @@ namespace partita::import {
 /// it names none.
 Expected<AxisList> groupOf(const Mesh &mesh, const onnx_model::Node &node);
 
+/// Tells which attribute the node cannot have, or not of its type: read as absent it
+/// would be a default, and a group all ranks.
+Expected<void> checkAttributes(const onnx_model::Node &node);
+
 /// "[0, 1]".
 std::string textOf(llvm::ArrayRef<int64_t> numbers);
 

@@ -227,6 +227,8 @@ public:
 
   Expected<Values> run() {
     const Mesh &mesh = *importer.mesh;
+    if (auto ok = checkAttributes(node); !ok)
+      return tl::unexpected(ok.error());
     auto group = groupOf(mesh, node);
     if (!group)
       return tl::unexpected(group.error());
@@ -302,6 +304,8 @@ private:
       if (!shape)
         return makeError("no rank receives output '" + node.outputs[i] +
                          "', and no recv_shapes says its shape");
+      if (auto ok = checkSize(RankedTensorType::get(*shape, typeOf(inputs[0]))); !ok)
+        return ok;
       outputs.push_back(std::move(*shape));
     }
     return {};
@@ -413,6 +417,8 @@ public:
       : importer(importer), node(node), mesh(*importer.mesh) {}
 
   Expected<Values> run() {
+    if (auto ok = checkAttributes(node); !ok)
+      return tl::unexpected(ok.error());
     if (auto ok = readInput(); !ok)
       return tl::unexpected(ok.error());
     if (auto ok = readLists(); !ok)

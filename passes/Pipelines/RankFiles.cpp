@@ -19,12 +19,17 @@ static Expected<void> checkFolder(const std::string &folder) {
   return {};
 }
 
-/// A place is known to be bad before the work, and not after it.
-static Expected<Aside> openFolder(const std::string &folder) {
+/// A place is known to be bad before the work, and not after it. A slash behind the
+/// place would name something inside the folder.
+static Expected<Aside> openFolder(const std::string &given) {
+  fs::path place = given;
+  if (!place.has_filename())
+    place = place.parent_path();
+  const std::string folder = place.string();
   if (auto ok = checkFolder(folder); !ok)
     return tl::unexpected(ok.error());
   std::error_code failure;
-  fs::path parent = fs::path(folder).parent_path();
+  fs::path parent = place.parent_path();
   if (!parent.empty())
     fs::create_directories(parent, failure);
   if (failure)

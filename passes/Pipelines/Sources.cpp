@@ -44,8 +44,13 @@ Job Job::upTo(Level level) const {
 static Expected<onnx_model::Model> loadRanks(const Request &request,
                                              const onnx_model::LoadOptions &options) {
   const ModelSource &source = request.model;
-  if (source.others.empty())
-    return onnx_model::loadModel(source.file, options);
+  if (source.others.empty()) {
+    auto model = onnx_model::loadModel(source.file, options);
+    if (model && request.mode == ShardMode::Manual)
+      if (auto ok = onnx_model::checkRank(*model, 0, 1); !ok)
+        return tl::unexpected(ok.error());
+    return model;
+  }
   if (request.mode != ShardMode::Manual && !request.plan)
     return makeError("'" + source.file + "' and " + std::to_string(source.others.size()) +
                      " other files are a program per rank, which --mode manual compiles");

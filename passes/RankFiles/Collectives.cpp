@@ -39,7 +39,7 @@ Attributes Collectives::tensorRt(const char *operation, const char *reduction,
                         {"reduce_op", std::string(reduction)},
                         {"root", int64_t(-1)},
                         {"group_size", int64_t(0)},
-                        {"nb_rank", w.mesh.numRanks()}};
+                        {"nb_rank", product(axes)}};
   if (canonical(axes) != canonical(w.mesh.all())) {
     attributes["group_size"] = product(axes);
     attributes["groups"] = w.mesh.group(w.rank, axes);
@@ -134,8 +134,6 @@ std::string Collectives::allToAll(const std::string &x, const Shape &shape, int6
   if (!mayUse(axes, {}))
     return "";
   const int64_t count = product(axes);
-  if (w.dialect == RankDialect::TensorRt)
-    return w.fail("(" + what + ") is an all-to-all, which dialect tensorrt has not");
   if (w.dialect == RankDialect::Partita)
     return w.node("AlltoAll", {x},
                   {{"split_dim", split},
@@ -143,7 +141,7 @@ std::string Collectives::allToAll(const std::string &x, const Shape &shape, int6
                    {"split_count", count},
                    {"group", group(axes)}},
                   onnx_model::ownDomain);
-  // Dim 0 is split and joined there: blocks by destination first, then by source.
+  // Dim 0 is split and joined elsewhere: blocks by destination first, then by source.
   Shape cut = shape;
   cut[static_cast<size_t>(split)] /= count;
   cut.insert(cut.begin() + split, count);
@@ -152,7 +150,9 @@ std::string Collectives::allToAll(const std::string &x, const Shape &shape, int6
   order.erase(order.begin() + split);
   order.insert(order.begin(), split);
   std::string blocks = w.transpose(w.reshape(x, cut), order);
-  blocks = w.node("AllToAll", {blocks}, {{"group_size", count}}, ortDomain);
+  blocks = w.dialect == RankDialect::TensorRt
+               ? w.node("DistCollective", {blocks}, tensorRt("all_to_all", "none", axes))
+               : w.node("AllToAll", {blocks}, {{"group_size", count}}, ortDomain);
   // Dims are now [source, those of the operand]; the source joins in front of `concat`.
   std::vector<int64_t> back(cut.size() - 1);
   std::iota(back.begin(), back.end(), 1);

@@ -12,6 +12,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::rank_files;
@@ -169,6 +171,36 @@ static void writeHalo(RankWriter &w, Operation *op) {
   w.define(op->getResult(0), x);
 }
 
+/// Every rank has what all have, one behind the other, and picks what its pieces are. The
+/// places are found by an exchange of places.
+static void writePieces(RankWriter &w, Operation *op) {
+  const Pieces pieces = cast<comm::PiecesOp>(op).getExchange();
+  const AxisList axes = pieces.axes(w.mesh);
+  const int64_t size = elementCount(pieces.before);
+  std::vector<HostTensor> places;
+  for (int64_t rank = 0; rank < w.mesh.numRanks(); ++rank) {
+    std::vector<int64_t> own(static_cast<size_t>(size));
+    std::iota(own.begin(), own.end(), w.mesh.coordinate(rank, axes) * size + 1);
+    places.push_back(reference::tensor<int64_t>(DType::I64, pieces.before, own));
+  }
+  places = executePieces(w.mesh, pieces, places);
+  const bool mayLack = llvm::any_of(places, [](const HostTensor &some) {
+    return llvm::is_contained(ArrayRef(some.data<int64_t>(), some.size()), 0);
+  });
+  const HostTensor &own = places[static_cast<size_t>(w.rank)];
+  std::vector<int64_t> wanted(own.data<int64_t>(), own.data<int64_t>() + own.size());
+  for (int64_t &place : wanted)
+    --place; // the empty ones were 0
+  Shape row{1, size, 1};
+  std::string x = w.reshape(w.name(op->getOperand(0)), row);
+  if (!axes.empty())
+    x = Collectives(w, shortName(op)).allGather(x, row, axes);
+  const Shape all{product(axes) * size};
+  finish(w, op,
+         pick(w, w.reshape(x, all), all, typeOf(op->getResult(0)), 0, wanted, mayLack,
+              ReduceKind::Sum));
+}
+
 //===-- Of one rank -------------------------------------------------------===//
 
 static std::vector<bool> validIn(const Mesh &mesh, const DimLayout &dim, int64_t rank) {
@@ -316,6 +348,7 @@ void rank_files::addCommunication(WriterTable &table) {
   table[comm::PermuteOp::getOperationName()] = writeRelayout;
   table[comm::ExchangeOp::getOperationName()] = writeRelayout;
   table[comm::HaloOp::getOperationName()] = writeHalo;
+  table[comm::PiecesOp::getOperationName()] = writePieces;
   table[comm::MaskOp::getOperationName()] = writeMask;
   table[comm::LocalIndexOp::getOperationName()] = writeLocalIndex;
   table[comm::ClaimOp::getOperationName()] = writeClaim;

@@ -4,6 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Attention.h"
 #include "dialects/Graph/Returned.h"
+#include "partita/Onnx/MergeRanks.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/RankFiles/RankWriter.h"
 
@@ -160,7 +161,7 @@ public:
       : function(function), w(writer) {}
 
   Expected<onnx_model::Model> run() {
-    w.model.graph.name = "rank " + std::to_string(w.rank);
+    w.model.graph.name = onnx_model::rankText(w.rank, w.mesh.numRanks());
     w.model.opsets = {{"", 23}};
     if (auto ok = takeNames(); !ok)
       return tl::unexpected(ok.error());

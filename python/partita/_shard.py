@@ -2,6 +2,7 @@
 out (docs/requests.md, Shard)."""
 
 import os
+import shutil
 import tempfile
 
 import numpy
@@ -81,14 +82,32 @@ def _node_hint(name, strategy):
     return {"in": list(strategy)}
 
 
+def _entries(what, strategy):
+    """The list of a strategy; a text would be one of its letters."""
+    if not isinstance(strategy, (tuple, list)):
+        raise PartitaError(f"{what} is a {type(strategy).__name__}; expected a list")
+    return list(strategy)
+
+
+def _by_name(what, strategies):
+    """Names and their strategies."""
+    if strategies is None:
+        return ()
+    if not hasattr(strategies, "items"):
+        raise PartitaError(f"{what} is a {type(strategies).__name__}; expected a dict by name")
+    return strategies.items()
+
+
 def _end_hints(which, strategy, names):
     """Hints of a model's inputs or outputs, in their order."""
     if strategy is None:
         return {}
+    strategy = _entries(which, strategy)
     if len(strategy) > len(names):
         raise PartitaError(f"{which} has {len(strategy)} entries, and the model has "
                            f"{len(names)}: " + ", ".join(names))
-    return {name: list(entry) for name, entry in zip(names, strategy) if entry is not None}
+    return {name: _entries(f"the entry of {name!r} in {which}", entry)
+            for name, entry in zip(names, strategy) if entry is not None}
 
 
 def _ends(path, options):
@@ -99,12 +118,14 @@ def _ends(path, options):
 
 
 def _hints(path, strategies, in_strategy, out_strategy, parameter_plan, options):
-    tensors = {name: list(entry) for name, entry in (parameter_plan or {}).items()}
+    tensors = {name: _entries(f"the entry of {name!r} in parameter_plan", entry)
+               for name, entry in _by_name("parameter_plan", parameter_plan)}
     if in_strategy is not None or out_strategy is not None:
         inputs, outputs = _ends(path, options)
         tensors.update(_end_hints("in_strategy", in_strategy, inputs))
         tensors.update(_end_hints("out_strategy", out_strategy, outputs))
-    nodes = {name: _node_hint(name, strategy) for name, strategy in (strategies or {}).items()}
+    nodes = {name: _node_hint(name, strategy)
+             for name, strategy in _by_name("strategies", strategies)}
     return {key: value for key, value in (("nodes", nodes), ("tensors", tensors)) if value}
 
 
@@ -175,16 +196,22 @@ def shard(model, strategies=None, *, mesh, in_strategy=None, out_strategy=None,
     of the model's inputs and outputs, in their order, `parameter_plan` of weights by name.
     All else is split so that it fits.
 
-    `bundle` names the folder of the compiled model, which stays; without it, one is made that
-    goes with the result. `options` are those of partita.compile: shapes, compute, threads…"""
+    `bundle` names the folder of the compiled model, which stays, with a model that was no
+    file in it; without it, one is made that goes with the result. `options` are those of
+    partita.compile: shapes, compute, threads…"""
     folder = tempfile.TemporaryDirectory(prefix="partita-shard-")
     try:
         path = _save(model, inputs, folder.name)
         hints = _hints(path, strategies, in_strategy, out_strategy, parameter_plan, options)
         place = os.fspath(bundle) if bundle is not None else os.path.join(folder.name, "bundle")
+        if hints and options.get("hints") is not None:
+            raise PartitaError("strategies become hints: give either them or hints, not both")
         if hints:
-            options.setdefault("hints", hints)
+            options["hints"] = hints
         compile(path, place, mesh=mesh, **options)
+        if bundle is not None and os.path.dirname(path) == folder.name:
+            # Verifying and converting the bundle later need the model.
+            shutil.move(path, os.path.join(place, os.path.basename(path)))
         return Sharded(place, folder, transport=transport, timeout=timeout)
     except BaseException:
         folder.cleanup()

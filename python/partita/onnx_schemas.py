@@ -21,6 +21,8 @@ _NUMBERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "in
 _ALL = [f"tensor({name})" for name in _NUMBERS + ["bool"]]
 _REDUCED = [f"tensor({name})" for name in _NUMBERS]
 _REDUCTIONS = ("sum", "max", "min", "prod")
+_COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter",
+                "all_to_all", "gather", "scatter")
 
 _registered = False
 _mesh = None
@@ -85,7 +87,7 @@ def _group(context):
         if len(set(names)) != len(names):
             raise _error(f"group '{text}' names an axis twice")
         return _product([_axis_size(name) for name in names])
-    return math.prod(_mesh.values()) if _mesh is not None else None
+    return _ranks()
 
 
 def _shape(context, index=0):
@@ -97,9 +99,10 @@ def _shape(context, index=0):
             for dim in kind.tensor_type.shape.dim]
 
 
-def _give(context, shape, index=0):
+def _give(context, shape, index=0, source=None):
+    """Says the shape of an output, whose elements are those of an input."""
     import onnx
-    kind = context.get_input_type(index)
+    kind = context.get_input_type(index if source is None else source)
     if kind is None:
         return
     made = onnx.TypeProto()
@@ -178,13 +181,101 @@ def _broadcast(context):
     one, several = context.get_attribute("root_rank"), context.get_attribute("root_ranks")
     if (one is None) == (several is None):
         raise _error("expected one of root_rank and root_ranks")
-    ranks = math.prod(_mesh.values()) if _mesh is not None else None
+    ranks = _ranks()
     for root in [one.i] if one is not None else several.ints:
         if root < 0 or (ranks is not None and root >= ranks):
             raise _error(f"root {root} is no rank of the mesh")
     _group(context)
     for index in range(context.get_num_inputs()):
         _give(context, _shape(context, index), index)
+
+
+def _ranks():
+    """The number of ranks; None without a mesh."""
+    return math.prod(_mesh.values()) if _mesh is not None else None
+
+
+def _numbers(name, text):
+    try:
+        return [int(part) for part in text.split(",")] if text.strip() else []
+    except ValueError:
+        raise _error(f"{name} has '{text}', which is no list of numbers") from None
+
+
+def _by_rank(context, name, count=None):
+    """The lists of numbers of every rank. An attribute has one type in a schema, so that
+    lists of numbers, which are those of all ranks, are none."""
+    attribute = context.get_attribute(name)
+    if attribute is None:
+        raise _error(f"expected {name}")
+    lists = [_numbers(name, entry.decode()) for entry in attribute.strings]
+    if not lists or (_mesh is not None and len(lists) != _ranks()):
+        raise _error(f"{name} has {len(lists)} lists; expected one for each rank")
+    for numbers in lists:
+        if count is not None and len(numbers) != count:
+            raise _error(f"{name} has {len(numbers)} numbers, expected {count}")
+    return lists
+
+
+def _peers(context, name, count):
+    lists = _by_rank(context, name, count)
+    for peer in (peer for numbers in lists for peer in numbers):
+        if peer < -1 or (_mesh is not None and peer >= _ranks()):
+            raise _error(f"{name} has {peer}, which is neither -1 nor a rank of the mesh")
+    return lists
+
+
+def _said_shapes(context, name, count):
+    attribute = context.get_attribute(name)
+    if attribute is None:
+        return None
+    shapes = [_numbers(name, entry.decode()) for entry in attribute.strings]
+    if len(shapes) != count:
+        raise _error(f"{name} has {len(shapes)} shapes, expected {count}")
+    if any(extent < 0 for shape in shapes for extent in shape):
+        raise _error(f"{name} has a dim of a negative size")
+    return shapes
+
+
+def _exchange(context):
+    inputs, outputs = context.get_num_inputs(), context.get_num_outputs()
+    _group(context)
+    _peers(context, "send_rank_ids", inputs)
+    _peers(context, "recv_rank_ids", outputs)
+    sent = [_shape(context, index) for index in range(inputs)]
+    for shape, said in zip(sent, _said_shapes(context, "send_shapes", inputs) or sent):
+        if shape is not None and None not in shape and shape != said:
+            raise _error(f"send_shapes has {said} for an input of shape {shape}")
+    # Outputs of several shapes are known to whoever sees the neighbours' files.
+    common = sent[0] if all(shape == sent[0] for shape in sent) else None
+    given = _said_shapes(context, "recv_shapes", outputs) or [common] * outputs
+    for index, shape in enumerate(given):
+        _give(context, shape, index, source=0)
+
+
+def _border_exchange(context):
+    _group(context)
+    _peers(context, "send_rank_ids", 8)
+    receives = _peers(context, "recv_rank_ids", 8)
+    _by_rank(context, "send_lens", 4)
+    lengths = _by_rank(context, "recv_lens", 4)
+    layout = _text(context, "format", _text(context, "data_format", "NCHW"))
+    if layout != "NCHW":
+        raise _error(f"format '{layout}' is not NCHW")
+    shape = _shape(context)
+    if shape is None:
+        return _give(context, None)
+    if len(shape) != 4:
+        raise _error(f"expected a tensor NCHW, got one of rank {len(shape)}")
+    for side, (direction, dim) in enumerate(((0, 2), (4, 2), (6, 3), (2, 3))):
+        # A side that some rank receives is there on all of them.
+        taken = {lens[side] for peers, lens in zip(receives, lengths) if peers[direction] >= 0}
+        if len(taken) > 1:
+            raise _error(f"recv_lens has {sorted(taken)} for one side, and results have one "
+                         "shape")
+        if shape[dim] is not None:
+            shape[dim] += sum(taken)
+    _give(context, shape)
 
 
 def _parse_layout(text):
@@ -230,23 +321,35 @@ def _layout_op(enters):
 
 
 def _collective(context):
-    operation = _text(context, "collective_operation")
-    if operation not in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"):
+    operation = _text(context, "collective_operation").lower()
+    if operation not in _COLLECTIVES:
         raise _error(f"collective_operation '{operation}' is not known")
-    reduction = _text(context, "reduce_op", "none")
+    reduction = _text(context, "reduce_op", "none").lower()
     reduces = operation in ("all_reduce", "reduce_scatter", "reduce")
-    if reduces != (reduction in _REDUCTIONS + ("avg",)):
+    if reduction not in (_REDUCTIONS + ("avg",) if reduces else ("none",)):
         raise _error(f"reduce_op '{reduction}' does not go with {operation}")
-    ranks = context.get_attribute("groups")
-    count = len(ranks.ints) if ranks is not None else _number(context, "nb_rank")
+    ranks, said = context.get_attribute("groups"), _number(context, "nb_rank")
+    count = len(ranks.ints) if ranks is not None and ranks.ints else said
     if count < 1:
         raise _error("neither nb_rank nor groups says how many ranks there are")
+    for name, number in (("nb_rank", said if said > 1 else count),
+                         ("group_size", _number(context, "group_size") or count)):
+        if number != count:
+            raise _error(f"{name} {number} is not the size of its group, {count}")
+    if operation in ("broadcast", "reduce", "gather", "scatter"):
+        root = _number(context, "root", -1)
+        if root < 0 or (ranks is not None and ranks.ints and root not in ranks.ints):
+            raise _error(f"root {root} is no rank of its group")
     shape = _shape(context)
+    if shape == [] and operation not in ("all_reduce", "reduce", "broadcast"):
+        raise _error(f"a scalar has no rows to {operation}")
     if shape:
-        if operation == "all_gather":
+        if operation in ("all_gather", "gather"):
             shape[0] = _multiplied(shape[0], count)
-        elif operation == "reduce_scatter":
+        elif operation in ("reduce_scatter", "scatter"):
             shape[0] = _divided(shape[0], count, 0)
+        elif operation == "all_to_all":
+            _divided(shape[0], count, 0)
     _give(context, shape)
 
 
@@ -295,6 +398,13 @@ def _schemas():
                {"split_dim": "INT", "concat_dim": "INT", "split_count": "INT", **group})
     yield make(DOMAIN, "Broadcast", "Of each input that of the root.", _broadcast,
                {"root_rank": "INT", "root_ranks": "INTS", **group}, variadic=True)
+    lists = {"send_rank_ids": "STRINGS!", "recv_rank_ids": "STRINGS!", **group}
+    yield make(DOMAIN, "NeighborExchange", "The tensors that other ranks send to this one.",
+               _exchange, {"send_shapes": "STRINGS", "recv_shapes": "STRINGS",
+                           "recv_type": "INT", **lists}, variadic=True)
+    yield make(DOMAIN, "NeighborExchangeV2", "An image with borders of its neighbours around.",
+               _border_exchange, {"send_lens": "STRINGS!", "recv_lens": "STRINGS!",
+                                  "format": "STRING", "data_format": "STRING", **lists})
     yield make(DOMAIN, "ToLocal", "This rank's part of a tensor that all ranks have.",
                _layout_op(True), {"layout": "STRING!"})
     yield make(DOMAIN, "ToGlobal", "The tensor of which each rank has a part.",

@@ -10,17 +10,27 @@
 
 namespace partita::onnx_model {
 
+/// The name of the graph of a rank's file: "rank 1 of 4".
+std::string rankText(int64_t rank, int64_t ranks);
+
+/// An error if the graph's name says that the file is of another rank, or of one of more
+/// or fewer ranks, than it is read for: what ranks hold would be exchanged without a
+/// word.
+Expected<void> checkRank(const Model &model, int64_t rank, int64_t ranks);
+
 /// Makes one program, for all ranks of the mesh, of a model per rank, in their order. It
 /// is the first one's, but for what may differ between ranks:
 ///
 /// - An initializer whose values differ becomes a tensor of all of them, one behind the
 ///   other along the axes over which they differ, of which a node ToLocal gives each rank
 ///   its own. Ranks that have the same values share them.
-/// - `root_rank` of a Broadcast and `groups` of a DistCollective become lists of those of
-///   all ranks.
+/// - `root_rank` of a Broadcast, `root` and `groups` of a DistCollective, and the lists
+///   by which a NeighborExchange or NeighborExchangeV2 names neighbours and lengths
+///   become lists of those of all ranks. Roots that differ are `root_ranks` then.
 ///
 /// All else must be equal, names of values too. An error names two files and the first
-/// two nodes, or the input, output or initializer, that differ.
+/// two nodes, with what makes them differ, or the input, output or initializer.
+/// A file whose graph's name says its rank (see rankText) is an error in another's place.
 Expected<Model> mergeRanks(std::vector<Model> ranks, const Mesh &mesh);
 
 } // namespace partita::onnx_model
