@@ -179,8 +179,9 @@ Expected<void> StepFitter::tryFreeing(int64_t count) {
   auto plain = without.find(count);
   if (plain == without.end() || plain->second > wanted.limit)
     return {};
+  // Another proposal may take all of the time, and find nothing.
   for (double share : wanted.most.freed) {
-    if (isLate())
+    if (wanted.enough.isRaised())
       return {};
     const auto room =
         static_cast<int64_t>((1 - share) * static_cast<double>(wanted.limit));

@@ -122,7 +122,7 @@ public:
     int64_t limit = 0; ///< bytes of a device
     FitterLimits most = {};
     StopFlag enough = {}; ///< raised: no more forms are tried
-    /// Seconds after which no more are tried.
+    /// Seconds after which no more are tried, but for what frees a part of the limit.
     double timeLimit = std::numeric_limits<double>::infinity();
     std::function<void(const std::string &)> progress = [](const std::string &) {};
     /// Hears a line about each form that is planned.
