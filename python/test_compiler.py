@@ -18,15 +18,7 @@ import onnx  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import partita  # noqa: E402
-
-
-def expect_error(text, call):
-    try:
-        call()
-    except partita.PartitaError as error:
-        assert text in str(error), f"{text!r} not in {error}"
-        return error
-    raise AssertionError(f"no error, expected one with {text!r}")
+from expecting import expect_error  # noqa: E402
 
 
 def layers(path, count, width=16, batch="batch"):

@@ -15,15 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import numpy  # noqa: E402
 import partita  # noqa: E402
-
-
-def expect_error(text, call):
-    try:
-        call()
-    except partita.PartitaError as error:
-        assert text in str(error), f"{text!r} not in {error}"
-        return
-    raise AssertionError(f"no error, expected one with {text!r}")
+from expecting import expect_error  # noqa: E402
 
 
 def check_threads(session, x, mode, y):

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import partita  # noqa: E402
+from expecting import expect_error  # noqa: E402
 
 BATCH, WIDTH = 8, 16
 
@@ -48,15 +49,6 @@ def check_result(sharded, x, y):
         assert isinstance(results, tuple) and len(results) == 2, results
         numpy.testing.assert_allclose(results[0], y, rtol=1e-4, atol=1e-5)
         numpy.testing.assert_allclose(results[1], y.sum(1), rtol=1e-4, atol=1e-5)
-
-
-def expect_error(text, call):
-    try:
-        call()
-    except partita.PartitaError as error:
-        assert text in str(error), f"{text!r} not in {error}"
-        return
-    raise AssertionError(f"no error, expected one with {text!r}")
 
 
 def check_strategies(folder):
