@@ -7,8 +7,8 @@
 //     of several nodes      the least time; both lists united
 //     two of one node       the larger time with what it ignores; `within` united
 //
-// A node may be left out by a bound only if the bound speaks of all plans that would be
-// searched there (`covers`).
+// A node that is left out keeps its bound. Plans that would have been searched there, and
+// that the bound does not speak of, are then told by its `within`.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_BOUND_H
@@ -38,14 +38,11 @@ struct Bound {
 
   Picos time = 0;
   unsigned within = 0, ignores = 0; ///< of Space, of Relaxation
-
-  /// Whether it speaks of all plans of that space.
-  bool covers(unsigned space) const { return (within & ~space) == 0; }
 };
 
-/// Of plans that either speaks of.
+/// Bound of the plans that either speaks of.
 Bound leastOf(const Bound &a, const Bound &b);
-/// Of plans that both speak of.
+/// Bound of the plans that both speak of.
 Bound largerOf(const Bound &a, const Bound &b);
 
 /// "plan equal layers alike", …: what plans do that a bound speaks of.

@@ -52,7 +52,7 @@ Expected<Picos> overlapBound(Timing &timing, const Model &model,
 struct Overlapped {
   std::optional<Decided> plan; ///< absent: none was found
   Picos time = 0;              ///< simulated
-  /// No plan that fits takes less; see Found::lowerBound for what fits.
+  /// No plan that fits by Rows::Most takes less, and neither does `plan`.
   Picos lowerBound = 0;
 };
 /// Of `known` plans, and of those that are best for each combination of multipliers under
