@@ -90,7 +90,7 @@ def Dist_ManualOp : Op<Dist_Dialect, "manual",
                        "(`pieces` $pieces^)? attr-dict `:` type($input) `->` type($result)";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// What is sent where `pieces` says it; the op has been verified.
+    /// The exchange of the `pieces` that are named; the op has been verified.
     ::std::optional<::partita::Pieces> getExchange();
     /// Else the steps that lead from the one layout to the other.
     ::partita::Expected<::partita::ReshardPlan> getPlan();

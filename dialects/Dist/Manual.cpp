@@ -279,7 +279,7 @@ private:
                                       since(operands));
   }
 
-  /// Who gets what is said by rank, so that what was the same need not be so now.
+  /// Pieces are named by rank, so that what was the same need not be so now.
   LogicalResult followPieces(ManualOp op) {
     Differing taken = values[op.getInput()];
     taken.add(mesh, op.getExchange()->differingAxes(mesh), op);

@@ -33,7 +33,7 @@ public:
 private:
   using ProgramPtr = std::shared_ptr<const StepProgram>;
   using Outcome = tl::expected<Found, NotFound>;
-  /// What is searched under, with one of `parts` equal parts of the time or work.
+  /// Limits and pins of a search, with one of `parts` equal parts of the time or work.
   SearchOptions optionsOf(const StepProgram &step, int parts) const;
   /// An error where sums over the program say that nothing fits.
   Expected<void> checkNecessary();
@@ -51,8 +51,8 @@ private:
   /// Looks for what is faster than the best plan under a limit in the forms that are
   /// left open. The bound of a node then is one for any such form.
   Expected<void> searchForms();
-  /// Whether a node's plans under the limit are slower than the best one could be, given
-  /// that, so that another form may pay.
+  /// Says whether a node's plans under the limit are slower than the best one could be,
+  /// so that another form may pay.
   bool isLimitFelt(const NodeResult &node) const;
   /// Makes the bounds of such nodes those of steps with any recompute.
   Expected<void> boundAnyRecompute();
@@ -75,7 +75,7 @@ private:
   std::optional<size_t> best;
   std::string device;  ///< of the cluster
   std::string refused; ///< as StepFitter::refused
-  /// What comes nearest where nothing fits.
+  /// Mesh that comes nearest to the limit where nothing fits.
   std::optional<std::pair<Mesh, NotFound>> tightest;
   int searches = 0;
 };
@@ -357,7 +357,7 @@ bool NodeSearch::isLimitFelt(const NodeResult &node) const {
 Expected<void> NodeSearch::boundAnyRecompute() {
   for (size_t i = 0; i < result.nodes.size(); ++i) {
     NodeResult &node = result.nodes[i];
-    // What is chosen has a bound of the same kind.
+    // The best node has a bound of the same kind.
     if (!isLimitFelt(node) && best != i)
       continue;
     wanted.progress("bounding steps with any recompute on mesh " + node.mesh.str());

@@ -94,8 +94,8 @@ static constexpr size_t mostBirths = 3;
 /// never needed, or a neck, unless those run again, too. It has to be there for the first
 /// gradient that reads its result, and for what runs again and reads the result: the
 /// births of such readers are births of the op, of many the latest; of one the earliest.
-/// Where necks run again each op could be needed by any later one: of a chain of
-/// gradients' operands only the next one is followed then.
+/// An op could be needed by any later one where necks run again: of a chain of gradients'
+/// operands only the next one is followed then.
 ///
 ///     h = x w     read by gradient 95, and by g     births 95, 90
 ///     g = f(h)    read by gradient 90               births 90
@@ -471,7 +471,7 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
     const bool isKept = two.keptWays & bit;
     if (isKept == one.isRepeated)
       return forbidden;
-    // What gradients do not read runs right before its reader.
+    // A value that gradients do not read is made right before its reader.
     if (!isKept && choosesBirths &&
         births[at(value.producer)][one.birth] != births[at(reader.op)][two.birth])
       return forbidden;
@@ -504,7 +504,7 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
   };
   if (isBound())
     return use(true, 0, 0, keptFrom(value), keptFrom(value) + 1);
-  // What is kept waits for the copy that reads it.
+  // A kept operand waits for the copy that reads it.
   int64_t from = forwardDone(value);
   for (size_t birth = birthCount(reader.op); birth-- > 0;) {
     const int64_t born = bornAgain(reader.op, birth);

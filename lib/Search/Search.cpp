@@ -25,7 +25,7 @@ double Found::gap() const {
                                           static_cast<double>(cost.total());
 }
 
-/// Whether a number is a product.
+/// Says whether a number is a product of smaller ones.
 static bool isComposite(int64_t n) {
   for (int64_t d = 2; d * d <= n; ++d)
     if (n % d == 0)

@@ -220,7 +220,7 @@ static Expected<std::vector<Shape>> shapesOf(const Node &node, StringRef name,
 }
 
 namespace {
-/// What a NeighborExchange sends and gets, whole tensors each.
+/// Tensors that a NeighborExchange sends and gets, each as a whole.
 class Exchange {
 public:
   Exchange(Importer &importer, const Node &node) : importer(importer), node(node) {}
@@ -487,7 +487,7 @@ private:
     return {};
   }
 
-  /// What MindSpore asks of the lists of one rank.
+  /// Conditions of MindSpore for the lists of one rank.
   Expected<void> checkRank(size_t rank) const {
     const std::string of = " of rank " + std::to_string(rank);
     for (auto [name, list] : {std::pair("send_rank_ids", &peers.sends[rank]),
@@ -518,7 +518,7 @@ private:
     return {};
   }
 
-  /// One program has results of one shape. A side that only some ranks receive is zeros
+  /// Results have one shape in one program. A side that only some ranks receive is zeros
   /// on the others.
   Expected<void> findExtents() {
     for (size_t side = 0; side < numSides; ++side) {

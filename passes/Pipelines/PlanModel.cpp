@@ -73,7 +73,7 @@ private:
   Job &job;
   Compiler &compiler;
   const Topology &topology;
-  /// Of the module as it is, by mesh.
+  /// Programs of the module as it is, by mesh.
   std::map<std::string, std::shared_ptr<const FlowProgram>> programs;
 };
 

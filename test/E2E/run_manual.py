@@ -118,7 +118,7 @@ def broadcast(parts, mesh, groups, root):
 
 
 class Mail:
-    """What ranks have sent and nobody has read, in the order of sending."""
+    """Tensors that ranks have sent and nobody has read, in the order of sending."""
 
     def __init__(self):
         self.boxes = {}
@@ -143,7 +143,7 @@ def exchange(parts, mesh, groups, sends, receives, shapes):
 
 
 def strips(height, width, lens, inside):
-    """Of an image, the eight borders clockwise from the top: within it, or around it."""
+    """The eight borders of an image, clockwise from the top: within it, or around it."""
     top, bottom, left, right = lens
     rows = [slice(0, top), slice(height - bottom, height), slice(0, height)] if inside else \
         [slice(0, top), slice(top + height, top + height + bottom), slice(top, top + height)]
@@ -181,7 +181,7 @@ def by_rank(lists):
 
 
 def shifted(mesh, groups, step, is_ring):
-    """By rank, the member that is `step` further; -1: none."""
+    """The member that is `step` further, by rank; -1: none."""
     result = []
     for rank, group in enumerate(groups):
         place = group.index(rank) + step
@@ -227,7 +227,7 @@ def exchanges(mesh, axes, draw):
             yield case(sends.tolist(), receives.tolist(), shapes, shapes,
                        list(TYPES)[trial], bool(trial % 2))
     if n > 1:
-        # One rank gets from all others, which get nothing: as many tensors as ranks.
+        # A single rank gets from all others, which get nothing: as many tensors as ranks.
         sends = [[group[0]] if group[0] != r else [-1] for r, group in enumerate(groups)]
         receives = [group[1:] if group[0] == r else [-1] * (n - 1)
                     for r, group in enumerate(groups)]
@@ -258,7 +258,7 @@ def border_exchanges(mesh, axes):
                 list_of.append(group[y * width + x] if 0 <= y < height and 0 <= x < width
                                else -1)
             neighbours.append(list_of)
-        # What is sent at the top is received at the bottom.
+        # Rows that are sent at the top are received at the bottom.
         for top, bottom, left, right in ((1, 1, 1, 1), (2, 1, 0, 3), (0, 3, 2, 0)):
             meets = [bottom, top, right, left]
             some = [max(ranks[side] for ranks in neighbours) >= 0 for side in (0, 4, 6, 2)]

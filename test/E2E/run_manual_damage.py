@@ -57,7 +57,7 @@ def block(dp, tp):
 
 
 def neighbours(mesh):
-    """By rank, the next and the previous one along dp; -1: none."""
+    """The next and the previous rank along dp, by rank; -1: none."""
     dp, tp = mesh
     ranks = range(dp * tp)
     return [r + tp if r + tp < dp * tp else -1 for r in ranks], \
@@ -96,7 +96,7 @@ def stencil(dp, tp):
 
 
 def stencil_damages(mesh):
-    """As damages, of a stencil."""
+    """Damages of a stencil, as `damages` has them."""
     dp, tp = mesh
     count = dp * tp
     down, up = neighbours(mesh)
@@ -186,7 +186,7 @@ def stencil_damages(mesh):
         find(nodes, "border").input[0] = "cut"
     yield "border of rows", ("border",), unshaped
 
-    # What they give differs over dp, as what they get.
+    # Their results differ over dp, as their operands do.
     yield change("y", "cut|ring|two", layout=f"[{{{rows}}}, {{{WIDTH}}}]")
 
     def uncut(nodes):

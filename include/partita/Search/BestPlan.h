@@ -79,25 +79,25 @@ struct Wanted {
   std::function<void(const std::string &)> progress = [](const std::string &) {};
 };
 
-/// What a plan would take were collectives in flight while kernels run, and any plan at
-/// least.
+/// Time of a plan were collectives in flight while kernels run, and a bound of any
+/// plan's.
 struct OverlapTime {
   Picos time = 0; ///< simulated
   Bound bound = {};
 };
 
-/// One mesh that was searched.
+/// A mesh that was searched.
 struct NodeResult {
   Mesh mesh;
   std::optional<Found> found; ///< absent: nothing fits
   NotFound reason;
   std::optional<Bound> bound;          ///< absent: there is no plan at all
   std::vector<std::string> notes = {}; ///< of what was found
-  /// With Wanted::overlap: of what was found, if anything was.
+  /// Overlap of the plan, if one was found and Wanted::overlap asks for it.
   std::optional<OverlapTime> overlap = std::nullopt;
 };
 
-/// Of plans on any of the nodes.
+/// Bound of plans on any of the nodes.
 Bound boundOf(const std::vector<NodeResult> &nodes);
 
 struct PlanResult {
@@ -105,9 +105,9 @@ struct PlanResult {
   size_t best = 0;
   StepForm form = {};     ///< of the best one's step
   int64_t savedBytes = 0; ///< at the peak of a device, by what is computed again
-  /// Whether bounds are of steps with any recompute.
+  /// True if bounds are of steps with any recompute.
   bool isAnyBounded = false;
-  /// Whether plans were looked at in other forms than the program's own.
+  /// True if plans were looked at in other forms than the program's own.
   bool isFormChosen = false;
   std::vector<std::string> notes = {}; ///< a line about each thing that was chosen
 };

@@ -119,9 +119,9 @@ struct ModelOptions {
   /// Lets ops through which all goes (a residual stream) run again, too: a larger
   /// problem. Least rows do not ask.
   bool repeatsNecks = false;
-  /// When a copy runs is chosen, too: else it is there from the first moment on at which
-  /// anything may need it, which counts more bytes; with necks an estimate. Least rows do
-  /// not ask.
+  /// Births of copies are chosen, too: else a copy is there from the first moment on at
+  /// which anything may need it, which counts more bytes; with necks an estimate. Least
+  /// rows do not ask.
   bool choosesBirths = true;
   /// Per op the only strategy that is looked at, but for arguments; null: any.
   const std::vector<Strategy> *given = nullptr;

@@ -41,7 +41,7 @@ struct Found {
   Bound freeBound; ///< with any memory
   /// Whether plans were left out because they need too much memory.
   bool isLimitFelt = false;
-  /// Whether no plan is faster, of those that the bound speaks of: a known plan may be
+  /// True if no plan is faster, of those that the bound speaks of. A known plan may be
   /// none of them, and faster than all.
   bool proved = false;
   MemoryUse memory;
@@ -72,7 +72,8 @@ struct NotFound {
   bool isSlower = false;
   /// With a memory limit that no plan meets: what the plan of least memory needs.
   std::optional<MemoryUse> least = std::nullopt;
-  /// As Found::freeBound; 0 where the problem without memory was not solved.
+  /// Bound with any memory, as Found has it; 0 where the problem without memory was not
+  /// solved.
   Bound freeBound = {};
 };
 

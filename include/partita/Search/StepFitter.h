@@ -48,7 +48,7 @@ struct FormedStep {
   int64_t bytes = 0;
   std::optional<double> seconds = std::nullopt; ///< of one run, where a search says it
   PlanPeak peak = {};
-  /// Of the step with any memory, where a search says it.
+  /// Bound of the step with any memory, where a search says it.
   std::optional<Bound> freeBound = std::nullopt;
 };
 
@@ -151,7 +151,7 @@ public:
   double freeSeconds = 0;
   /// Likewise under the limit, if it fits and a search says it.
   std::optional<double> plainSeconds;
-  /// Of steps with any number of micro-batches, if that is chosen, where it is known.
+  /// Bound of steps with any number of micro-batches, if that is chosen; absent: unknown.
   std::optional<Bound> bound;
   /// Bytes that steps need with nothing computed again, by number of micro-batches, if
   /// planned, and that the search expects without a limit.

@@ -28,7 +28,7 @@ void Pieces::sort() {
             [](const Piece &a, const Piece &b) { return keyOf(a) < keyOf(b); });
 }
 
-/// Whether two boxes of a target have elements in common.
+/// Says whether two boxes of a target have elements in common.
 static bool meet(const Piece &a, const Piece &b) {
   for (size_t d = 0; d < a.runs.size(); ++d)
     if (a.runs[d].after + a.runs[d].length <= b.runs[d].after ||
@@ -87,7 +87,7 @@ Expected<void> Pieces::verify(const Mesh &mesh) const {
   return {};
 }
 
-/// Whether a piece leads along this part of an axis.
+/// Says whether a piece leads along this part of an axis.
 static bool crosses(const Mesh &mesh, const Pieces &pieces, const AxisRef &digit) {
   return std::ranges::any_of(pieces.list, [&](const Piece &piece) {
     return mesh.coordinate(piece.from, digit) != mesh.coordinate(piece.to, digit);
@@ -102,8 +102,8 @@ AxisList Pieces::axes(const Mesh &mesh) const {
   return canonical(result);
 }
 
-/// Whether ranks that differ along this part of an axis alone get other pieces. No piece
-/// leads along it.
+/// Says whether ranks that differ along this part of an axis alone get other pieces. No
+/// piece leads along it.
 static bool listsDiffer(const Mesh &mesh, const Pieces &pieces, const AxisRef &digit) {
   std::vector<std::vector<Piece>> received(static_cast<size_t>(mesh.numRanks()));
   for (const Piece &piece : pieces.list)

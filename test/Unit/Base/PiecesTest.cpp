@@ -85,7 +85,7 @@ TEST_CASE("the exchange back is the adjoint, and every element is filled once") 
       auto given = executePieces(mesh, pieces, x);
       auto returned = summed(executePieces(mesh, back.pieces, y), pieces.before);
       CHECK(product(given, y) == product(x, returned));
-      // What is zero is what no piece fills: no drawn number is.
+      // Zeros are where no piece fills: no drawn number is one.
       for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
         HostTensor &tensor = given[static_cast<size_t>(rank)];
         int64_t before = 0, filled = 0;

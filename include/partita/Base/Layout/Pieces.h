@@ -41,7 +41,7 @@ struct EmptyBox {
 
 struct Pieces {
   std::vector<int64_t> before, after; ///< shapes of what every rank has, and gets
-  /// By receiver, then by sender, then by runs; boxes of one receiver are disjoint.
+  /// Order: by receiver, sender, runs. Boxes of one receiver are disjoint.
   std::vector<Piece> list;
 
   /// Puts the list in its order, without boxes that have no elements.
@@ -68,7 +68,7 @@ struct Pieces::Back {
   int64_t layers = 1;
 };
 
-/// What `rank` takes from each sender, itself included; see exchangeBlocks.
+/// Blocks that `rank` takes from each sender, itself included; see exchangeBlocks.
 std::vector<ExchangeBlock> pieceBlocks(const Pieces &pieces, int64_t rank);
 
 /// The elements of what `rank` gets that no piece fills, as disjoint boxes.
@@ -77,7 +77,7 @@ std::vector<EmptyBox> emptyBoxes(const Pieces &pieces, int64_t rank);
 /// Elements that a rank receives from others, the most over all ranks.
 int64_t pieceElements(const Pieces &pieces);
 
-/// What all virtual ranks get; locals[r] is what rank r has.
+/// Results of all virtual ranks; locals[r] is the operand of rank r.
 std::vector<HostTensor> executePieces(const Mesh &mesh, const Pieces &pieces,
                                       const std::vector<HostTensor> &locals);
 
