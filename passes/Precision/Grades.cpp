@@ -262,8 +262,19 @@ bool Grades::isReadNarrow(mlir::Value value) const {
                       [&](OpOperand &use) { return isNarrow(use.getOwner()); });
 }
 
+/// Tells whether the op puts elements of one tensor elsewhere: rounding them before or
+/// behind it gives the same.
+static bool onlyMoves(Operation *op) {
+  return isa<graph::ReshapeOp, graph::TransposeOp, graph::BroadcastOp, graph::SliceOp>(
+      op);
+}
+
 /// Values made of weights alone are as their readers are; where these differ they are
-/// f32.
+/// f32. What is only moved on the way to narrow readers is rounded before, where it may
+/// join the kernel that makes it.
+///
+///   %n = layer_norm %x      %r = reshape %n      contract(cast %r)     two kernels
+///   %n = layer_norm %x      %r = reshape(cast %n)      contract(%r)    one
 void Grades::chooseNeutral() {
   auto gradeIn = [&](mlir::Value value) {
     auto known = values.find(value);
@@ -274,8 +285,8 @@ void Grades::chooseNeutral() {
       continue;
     bool isNarrow = llvm::any_of(op.getResults(), [&](mlir::Value result) {
       return gradeIn(result) == Grade::Narrow ||
-             (gradeIn(result) == Grade::Neutral && isReadNarrow(result) &&
-              !result.use_empty());
+             ((gradeIn(result) == Grade::Neutral || (onlyMoves(&op) && !keeps(&op))) &&
+              isReadNarrow(result) && !result.use_empty());
     });
     if (isNarrow)
       narrowOps.insert(&op);
