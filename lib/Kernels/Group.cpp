@@ -293,10 +293,12 @@ bool Grouper::mayRepeat(int32_t op, const Readers &readers) const {
       return false;
     read += program.value(operand).isUniform() ? 0 : moved(operand);
   }
-  return read <= moved(it.results[0]) &&
-         std::ranges::all_of(readers.groups, [&](int32_t group) {
-           return it.phase == program.op(groupOf(group).root).phase;
-         });
+  // Parts of a step are told apart, unless each reads less so: a cast to a wider type.
+  return 2 * read <= moved(it.results[0]) ||
+         (read <= moved(it.results[0]) &&
+          std::ranges::all_of(readers.groups, [&](int32_t group) {
+            return it.phase == program.op(groupOf(group).root).phase;
+          }));
 }
 
 Place Grouper::choosePlace(int32_t op, const Readers &readers,
