@@ -169,6 +169,37 @@ std::vector<std::string> partita::levelPresetNames() {
   return {"nvlink2", "nvlink3", "nvlink4", "edr", "hdr", "ndr", "shared-memory"};
 }
 
+void StackPreset::applyTo(Topology &topology) const {
+  topology.stack = {name, launch, attentionApart};
+  MatmulModel &matmul = topology.device.matmul;
+  matmul.efficiency = efficiency;
+  matmul.halfTile = halfTile;
+  matmul.fillSteps = fillSteps;
+  matmul.functionsApart = functionsApart;
+  topology.device.memoryEfficiency = memoryEfficiency;
+  for (LinkLevel &level : topology.levels) {
+    level.efficiency =
+        &level == &topology.levels.front() ? linkEfficiency : networkEfficiency;
+    level.ramp = linkRamp;
+  }
+}
+
+std::vector<StackPreset> partita::stackPresets(std::string_view device) {
+  if (device == "A100-80GB")
+    return {{.name = "megatron-2021",
+             .launch = 30e-6,
+             .efficiency = 0.92,
+             .halfTile = 10,
+             .fillSteps = 64,
+             .memoryEfficiency = 0.834,
+             .linkEfficiency = 0.77,
+             .linkRamp = 16e6,
+             .networkEfficiency = 0.96,
+             .functionsApart = true,
+             .attentionApart = true}};
+  return {};
+}
+
 static Topology server(const char *device, const char *level, int64_t size, Host host) {
   Topology result{*devicePreset(device), {*levelPreset(level)}, host};
   result.levels[0].size = size;

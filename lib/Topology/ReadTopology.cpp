@@ -119,6 +119,47 @@ static Expected<Host> readHost(const JsonValue &value, Host host) {
   return host;
 }
 
+static Expected<Stack> readStack(const JsonValue &value) {
+  Stack stack;
+  if (auto ok = value.allowOnly({"name", "launch", "attention_apart"}); !ok)
+    return tl::unexpected(ok.error());
+  if (auto name = value.at("name"); !name)
+    return tl::unexpected(name.error());
+  auto text = [](const JsonValue &v) { return v.asString(); };
+  auto flag = [](const JsonValue &v) { return v.asBool(); };
+  auto ok = readMember(value, "name", stack.name, text)
+                .and_then([&] {
+                  return readMember(value, "launch", stack.launch, readNonNegative);
+                })
+                .and_then([&] {
+                  return readMember(value, "attention_apart", stack.attentionApart, flag);
+                });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return stack;
+}
+
+/// The stack by itself, or by name with its constants for the device and its levels.
+static Expected<void> takeStack(const JsonValue &value, Topology &topology) {
+  if (value.isObject())
+    return readStack(value).map([&](Stack stack) { topology.stack = std::move(stack); });
+  auto name = value.asString();
+  if (!name)
+    return tl::unexpected(name.error());
+  auto known = stackPresets(topology.device.name);
+  const auto preset = std::ranges::find(known, *name, &StackPreset::name);
+  if (preset == known.end()) {
+    std::vector<std::string> names;
+    for (const StackPreset &it : known)
+      names.push_back(it.name);
+    return value.error("no constants of a stack \"" + *name + "\" are known for device " +
+                       topology.device.name +
+                       (names.empty() ? "" : "; there are " + listed(names)));
+  }
+  preset->applyTo(topology);
+  return {};
+}
+
 static Expected<Topology> readServer(const JsonValue &value) {
   auto name = value.asString();
   if (!name)
@@ -133,7 +174,7 @@ static Expected<Topology> readServer(const JsonValue &value) {
 static Expected<Topology> readRoot(const JsonValue &root) {
   Topology result;
   auto host = [&](const JsonValue &v) { return readHost(v, result.host); };
-  if (auto ok = root.allowOnly({"server", "device", "levels", "host"}); !ok)
+  if (auto ok = root.allowOnly({"server", "device", "levels", "host", "stack"}); !ok)
     return tl::unexpected(ok.error());
   if (root.has("server") && root.has("device"))
     return root.error("\"server\" and \"device\" are given; a server names its device");
@@ -147,6 +188,8 @@ static Expected<Topology> readRoot(const JsonValue &root) {
           .and_then([&] { return readMember(root, "host", result.host, host); });
   if (ok && root.has("levels"))
     ok = readLevels(*root.at("levels"), result.levels);
+  if (ok && root.has("stack"))
+    ok = takeStack(*root.at("stack"), result);
   if (!ok)
     return tl::unexpected(ok.error());
   return result;

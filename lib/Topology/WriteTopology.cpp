@@ -96,6 +96,14 @@ std::string partita::writeTopology(const Topology &topology) {
   json.member("memory", topology.host.memory);
   json.member("bandwidth", topology.host.bandwidth);
   json.endObject();
+  if (const Stack &stack = topology.stack; !stack.name.empty()) {
+    json.key("stack");
+    json.beginObject();
+    json.member("name", std::string_view(stack.name));
+    json.member("launch", stack.launch);
+    json.member("attention_apart", stack.attentionApart);
+    json.endObject();
+  }
   json.endObject();
   return json.take() + "\n";
 }

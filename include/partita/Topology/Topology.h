@@ -120,6 +120,17 @@ struct Host {
   double bandwidth = 0; ///< bytes/s per device and direction
 };
 
+/// The software that runs a program on the devices, where it is not Partita's.
+struct Stack {
+  std::string name; ///< empty: Partita's own
+  /// Seconds in which the host of a device starts one kernel or collective. Kernels run
+  /// meanwhile: a program takes the longer of both.
+  double launch = 0;
+  /// Whether a training step computes attention by two products, with a tensor of
+  /// queries × keys between them.
+  bool attentionApart = false;
+};
+
 struct Topology {
   /// So that costs per level fit in an array.
   static constexpr size_t maxLevels = 8;
@@ -127,6 +138,7 @@ struct Topology {
   Device device;
   std::vector<LinkLevel> levels; ///< from inside out
   Host host;
+  Stack stack = {};
 
   /// Product of the level sizes; 1 without levels.
   int64_t numDevices() const;

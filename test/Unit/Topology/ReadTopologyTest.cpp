@@ -169,3 +169,48 @@ TEST_CASE("cluster: errors name the member and the value") {
         {"name": "b", "size": 65536, "preset": "hdr"}]})") ==
         "c.json: levels[1]: with this level there are more than 2^20 devices");
 }
+
+TEST_CASE("cluster: a stack by name has constants for device and links") {
+  auto read = [](const std::string &stack) {
+    return readTopology(R"({"server": "DGX-A100", "levels": [{"name": "net",
+        "preset": "hdr", "size": 2}], "stack": )" +
+                            stack + "}",
+                        "c.json");
+  };
+  auto plain = read(R"({"name": "own"})");
+  REQUIRE(plain);
+  CHECK(plain->stack.name == "own");
+  CHECK(plain->stack.launch == 0);
+  CHECK(plain->device.matmul.efficiency == devicePreset("A100-80GB")->matmul.efficiency);
+  auto known = read("\"megatron-2021\"");
+  REQUIRE(known);
+  const StackPreset preset = stackPresets("A100-80GB").at(0);
+  CHECK(known->stack.name == "megatron-2021");
+  CHECK(known->stack.launch == preset.launch);
+  CHECK(known->stack.attentionApart);
+  CHECK(known->device.matmul.efficiency == preset.efficiency);
+  CHECK(known->device.matmul.functionsApart);
+  CHECK(known->levels[0].efficiency == preset.linkEfficiency);
+  CHECK(known->levels[1].efficiency == preset.networkEfficiency);
+  // What is written is read as it was.
+  auto again = readTopology(writeTopology(*known), "c.json");
+  REQUIRE(again);
+  CHECK(again->stack.name == known->stack.name);
+  CHECK(again->stack.launch == known->stack.launch);
+  CHECK(again->stack.attentionApart);
+}
+
+TEST_CASE("cluster: stacks that are not known are errors") {
+  auto of = [](const std::string &server, const std::string &stack) {
+    return failure(R"({"server": ")" + server + R"(", "stack": )" + stack + "}");
+  };
+  CHECK(of("DGX-A100", "\"jax\"") ==
+        "c.json: stack: no constants of a stack \"jax\" are known for device "
+        "A100-80GB; there are megatron-2021");
+  CHECK(of("DGX-H100", "\"megatron-2021\"").find("known for device H100-80GB") !=
+        std::string::npos);
+  CHECK(of("DGX-A100", R"({"launch": 1e-6})").find("\"name\"") != std::string::npos);
+  CHECK(of("DGX-A100", R"({"name": "x", "speed": 1})").find("speed") !=
+        std::string::npos);
+  CHECK(of("DGX-A100", "3").find("stack") != std::string::npos);
+}
