@@ -1,6 +1,8 @@
 //===- BestPlan.cpp - The fastest plan of a program on a cluster ----------===//
 #include "partita/Search/BestPlan.h"
 
+#include "partita/Search/KernelPrice.h"
+
 #include "partita/Base/Units.h"
 #include "partita/Search/OverlapBound.h"
 
@@ -491,6 +493,18 @@ Expected<PlanResult> NodeSearch::run() {
 
 Expected<PlanResult> search::bestPlan(StepSource &source, const Wanted &wanted) {
   return NodeSearch(source, wanted).run();
+}
+
+PlanResult search::pricedPlan(Timing &timing, Decided plan) {
+  Found found;
+  found.plan = std::move(plan);
+  found.cost =
+      priceKernels(timing, found.plan, kernelTarget(timing.placement.topology().device));
+  found.memory = memoryOf(timing, found.plan);
+  PlanResult result;
+  result.isGiven = true;
+  result.nodes.push_back({timing.graph.mesh, std::move(found), {}, std::nullopt});
+  return result;
 }
 
 Expected<OverlapTime> search::overlapOf(const PlanResult &result, Timing &timing,

@@ -180,6 +180,7 @@ Layout Builder::produced(int32_t value) const {
 //===----------------------------------------------------------------------===//
 
 int32_t Builder::newValue(int32_t value, Shape shape) {
+  functions[open.back().function].flowValues.push_back(value);
   return program().addValue(std::move(shape),
                             graph.values[static_cast<size_t>(value)].type);
 }
@@ -192,6 +193,7 @@ int32_t Builder::newOp(int32_t at, OpFacts facts, Phase phase,
   made.operands = std::move(operands);
   made.results = std::move(results);
   functions[open.back().function].flowOps.push_back(at);
+  functions[open.back().function].isOwn.push_back(false);
   return program().addOp(std::move(made));
 }
 
@@ -365,6 +367,7 @@ void Builder::addCompute(int32_t number) {
     tree(value).nodes[0].local = results.back();
   }
   newOp(number, it.facts, it.phase, std::move(operands), std::move(results));
+  functions[open.back().function].isOwn.back() = true;
   convertResults(number);
 }
 

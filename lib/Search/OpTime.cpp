@@ -183,6 +183,21 @@ static bool isPadded(const Strategy &strategy) {
                      [](const DimLayout &dim) { return dim.padded() != dim.size(); });
 }
 
+Picos Timing::masks(int32_t number, const Strategy &strategy) const {
+  if (!isPadded(strategy))
+    return 0;
+  const FlowOp &op = graph.ops[static_cast<size_t>(number)];
+  return picosOf(
+      maskSeconds(placement.topology().device, paddingBytes(graph, op, strategy)));
+}
+
+Picos Timing::call(int32_t number, const Strategy &strategy) const {
+  const FlowOp &op = graph.ops[static_cast<size_t>(number)];
+  return mayBeWinograd(number) ? winograd(op, strategy)
+         : isMatmul(op)        ? matmul(op, strategy)
+                               : stream(number, strategy, false);
+}
+
 Picos Timing::op(int32_t number, const Strategy &strategy) const {
   return run(number, strategy, false);
 }
@@ -195,11 +210,8 @@ Picos Timing::run(int32_t number, const Strategy &strategy, bool isAgain) const 
   const FlowOp &op = graph.ops[static_cast<size_t>(number)];
   if (op.kind != FlowKind::Compute || isView(number))
     return 0;
-  Picos time = mayBeWinograd(number) ? winograd(op, strategy)
-               : isMatmul(op)        ? matmul(op, strategy)
-                                     : stream(number, strategy, isAgain);
-  if (isPadded(strategy))
-    time += picosOf(
-        maskSeconds(placement.topology().device, paddingBytes(graph, op, strategy)));
-  return repeated(time, op.trips);
+  const Picos time = mayBeWinograd(number) || isMatmul(op)
+                         ? call(number, strategy)
+                         : stream(number, strategy, isAgain);
+  return repeated(time + masks(number, strategy), op.trips);
 }

@@ -117,7 +117,8 @@ Expected<std::optional<Bound>> search::boundOfAnyRecompute(const FlowGraph &grap
   if (!*answer)
     return std::nullopt;
   return Bound{static_cast<Picos>((*answer)->solution.lowerBound),
-               spaceOf(graph, (*answer)->tiedLayers), Bound::PartOfRecompute};
+               spaceOf(graph, (*answer)->tiedLayers),
+               Bound::PartOfRecompute | unboundedOf(placement)};
 }
 
 Expected<std::optional<RecomputeChoice>>

@@ -105,6 +105,7 @@ struct PlanResult {
   size_t best = 0;
   StepForm form = {};     ///< of the best one's step
   int64_t savedBytes = 0; ///< at the peak of a device, by what is computed again
+  bool isGiven = false;   ///< the plan was priced, and nothing was searched
   /// True if bounds are of steps with any recompute.
   bool isAnyBounded = false;
   /// True if plans were looked at in other forms than the program's own.
@@ -115,6 +116,9 @@ struct PlanResult {
 /// The fastest plan that was found. An error if nothing fits: it says what is needed,
 /// what there is, what takes most and which change would fit.
 Expected<PlanResult> bestPlan(StepSource &source, const Wanted &wanted);
+
+/// The price of a given plan of the timing's program. There is no bound.
+PlanResult pricedPlan(Timing &timing, Decided plan);
 
 /// Overlap of the plan that was found, as it was searched for, else on its mesh; the
 /// timing and model, of so many tied layers, are of its step.

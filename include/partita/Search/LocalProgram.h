@@ -23,6 +23,9 @@ struct LocalFunction {
   int64_t trips = 1; ///< how often a run of the program runs it
   /// Per op the flow op that it is, or the one at which it prepares or converts.
   std::vector<int32_t> flowOps = {};
+  std::vector<bool> isOwn = {}; ///< per op whether it is the flow op
+  /// Per value the flow value of which it is, or of which it is a part.
+  std::vector<int32_t> flowValues = {};
 };
 
 /// The function itself, then those that it runs, in the order of what runs them.

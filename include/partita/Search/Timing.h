@@ -99,6 +99,10 @@ public:
   /// One op under a strategy, in all its trips: kernels, and masks of the padding of its
   /// operands.
   Picos op(int32_t op, const Strategy &strategy) const;
+  /// The part of `op` in one trip that masks the padding of its operands.
+  Picos masks(int32_t op, const Strategy &strategy) const;
+  /// A product, convolution or attention in one trip, without masks.
+  Picos call(int32_t op, const Strategy &strategy) const;
   /// With `anyRecompute`, what it takes at least to run an op of the forward pass once
   /// more: it may join a kernel that finds what others of that pass have made.
   Picos again(int32_t op, const Strategy &strategy) const;
