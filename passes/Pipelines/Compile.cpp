@@ -175,8 +175,10 @@ Expected<void> Compiler::derive() {
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
       const bool isFile = request.hints && request.hints->file;
+      const std::optional<Topology> &cluster = request.machine.cluster;
       buildTrainedPipeline(manager, request.train->spec,
-                           isFile ? &*request.hints->file : nullptr);
+                           isFile ? &*request.hints->file : nullptr,
+                           cluster && cluster->stack.attentionApart);
     });
   if (ok && training)
     flags = flagsOf(module->lookupSymbol<func::FuncOp>("main"));

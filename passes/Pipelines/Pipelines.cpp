@@ -26,7 +26,7 @@ void partita::buildImportedPipeline(OpPassManager &manager) {
 }
 
 void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &spec,
-                                   const Hints *hints) {
+                                   const Hints *hints, bool isAttentionApart) {
   NamedApart named;
   for (const train::Recompute &pattern : spec.recompute)
     if (!pattern.isChosen)
@@ -37,7 +37,8 @@ void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &sp
   if (hints)
     for (const NamedTensorHint &hint : hints->tensors)
       named.inner.push_back(hint.glob);
-  manager.addPass(createFormAttentionPass(named));
+  if (!isAttentionApart)
+    manager.addPass(createFormAttentionPass(named));
   manager.addPass(createTrainPass(spec));
   buildImportedPipeline(manager);
   manager.addPass(createMarkRecomputePass(spec));

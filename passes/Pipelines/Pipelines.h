@@ -22,9 +22,10 @@ namespace partita {
 /// Cleans up an imported program, and its gate.
 void buildImportedPipeline(mlir::OpPassManager &manager);
 /// A training step of an imported program by a specification, and the gate of L1. An
-/// attention of which hints name a part stays as it is.
+/// attention of which hints name a part stays as it is, and every one if
+/// `isAttentionApart` (Stack::attentionApart).
 void buildTrainedPipeline(mlir::OpPassManager &manager, const train::Spec &spec,
-                          const Hints *hints = nullptr);
+                          const Hints *hints = nullptr, bool isAttentionApart = false);
 /// Conversions of a program with strategies, and the gate of L2.
 void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});

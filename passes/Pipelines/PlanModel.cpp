@@ -3,11 +3,14 @@
 
 #include "dialects/Dist/PlanAttributes.h"
 #include "partita/Base/Files/File.h"
+#include "partita/Rule/Decide/Decide.h"
+#include "partita/Rule/Decide/OptimizerParallel.h"
 #include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/BestPlan.h"
 #include "partita/Search/Meshes.h"
 #include "partita/Search/PlanName.h"
+#include "partita/Search/Simulate.h"
 #include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -64,9 +67,15 @@ public:
   /// The program's flow graph on a mesh, and what hints ask of it; the module has the
   /// mesh then.
   Expected<std::shared_ptr<const FlowProgram>> programOn(const Mesh &mesh);
+  /// The plan to which hints lead with batches over the axes that they leave, and states
+  /// in parts as the specification asks; `notes` say what stays whole. The program on
+  /// that mesh is then the plan's.
+  Expected<search::Decided> givenPlan(const Mesh &mesh, std::vector<std::string> &notes);
   func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
 
 private:
+  /// The module as it is on a mesh, which it has then.
+  Expected<std::shared_ptr<FlowProgram>> build(const Mesh &mesh);
   /// Pins that hints ask of a program.
   Expected<search::Pins> pinsOf(FlowGraph &graph);
 
@@ -89,6 +98,9 @@ private:
   /// Meshes that may be taken: the one that is wanted, or all of the cluster.
   Expected<std::vector<Mesh>> meshes();
   search::Wanted wantedOn(std::vector<Mesh> meshes) const;
+  /// The plan that is wanted on the meshes: the fastest, or the one that is given.
+  Expected<search::PlanResult> plan(std::vector<Mesh> meshes);
+  Expected<search::PlanResult> price(const Mesh &mesh);
   using KnownPlans = std::vector<search::KnownPlan>;
   /// Begins to price, on another thread, plans that people write for the program on each
   /// of the meshes.
@@ -135,14 +147,7 @@ Expected<void> ModelSteps::derive(std::optional<int64_t> microBatches,
   return ok;
 }
 
-Expected<std::shared_ptr<const FlowProgram>> ModelSteps::programOn(const Mesh &mesh) {
-  if (job.stop.isRaised())
-    return makeError("cancelled");
-  (*compiler.module)
-      ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
-  std::shared_ptr<const FlowProgram> &known = programs[mesh.str()];
-  if (known)
-    return known;
+Expected<std::shared_ptr<FlowProgram>> ModelSteps::build(const Mesh &mesh) {
   auto flow = dist::buildFlow(function(), mesh, dist::Callees::Inlined);
   if (failed(flow))
     return makeError("the program has an op without a rule");
@@ -152,13 +157,54 @@ Expected<std::shared_ptr<const FlowProgram>> ModelSteps::programOn(const Mesh &m
     return tl::unexpected(placement.error());
   auto program = std::make_shared<FlowProgram>(std::move(*flow), std::move(*placement));
   program->parameters = parametersOf(function(), *program->flow);
+  return program;
+}
+
+Expected<std::shared_ptr<const FlowProgram>> ModelSteps::programOn(const Mesh &mesh) {
+  if (job.stop.isRaised())
+    return makeError("cancelled");
+  (*compiler.module)
+      ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
+  std::shared_ptr<const FlowProgram> &known = programs[mesh.str()];
+  if (known)
+    return known;
+  auto program = build(mesh);
+  if (!program)
+    return tl::unexpected(program.error());
   if (job.request.hints) {
-    auto pins = pinsOf(program->flow->graph);
+    auto pins = pinsOf((*program)->flow->graph);
     if (!pins)
       return tl::unexpected(pins.error());
-    program->pins = std::move(*pins);
+    (*program)->pins = std::move(*pins);
   }
-  return known = std::move(program);
+  return known = std::move(*program);
+}
+
+Expected<search::Decided> ModelSteps::givenPlan(const Mesh &mesh,
+                                                std::vector<std::string> &notes) {
+  (*compiler.module)
+      ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
+  auto program = build(mesh);
+  if (!program)
+    return tl::unexpected(program.error());
+  FlowGraph &graph = (*program)->flow->graph;
+  auto hints =
+      job.request.hints ? job.request.hints->on(graph) : Expected<Hints>(Hints());
+  if (!hints)
+    return tl::unexpected(hints.error());
+  if (!hints->stages.empty() || !hints->kept.empty())
+    return makeError(hints->file + ": stages, and how weights are kept, are followed by "
+                                   "partita compile of a model");
+  auto decision = decide(graph, ShardMode::DataParallel, *hints);
+  if (!decision)
+    return tl::unexpected(decision.error());
+  llvm::append_range(notes, decision->notes);
+  auto homes =
+      homesInParts(function(), *(*program)->flow, decision->strategies, {}, notes);
+  if (homes)
+    placeOptimizer(graph, *homes, (*program)->parameters, *decision);
+  programs[mesh.str()] = std::move(*program);
+  return search::Decided{std::move(decision->strategies), std::move(decision->servings)};
 }
 
 Expected<search::Pins> ModelSteps::pinsOf(FlowGraph &graph) {
@@ -251,12 +297,18 @@ Expected<std::future<Planner::KnownPlans>> Planner::startKnown() {
 
 Expected<void> Planner::completeStory(PlanStory &story, search::Timing &timing,
                                       const FlowProgram &program) {
+  story.name = search::planName(program.graph, chosen().found->plan.strategies);
+  story.rates = ratesOf(*program.flow, *chosen().found, target);
+  story.reshards = search::costliestReshards(timing, chosen().found->plan, 5);
+  if (result.isGiven) {
+    story.overlap = {search::simulate(timing, chosen().found->plan).time, {}};
+    return {};
+  }
   auto pricing = startKnown(); // beside what else is told
   if (!pricing)
     return tl::unexpected(pricing.error());
   search::SearchOptions again = wantedOn({}).search;
   again.pins = program.pins;
-  story.reshards = search::costliestReshards(timing, chosen().found->plan, 5);
   size_t tiedLayers = 0;
   auto model = search::modelOf(timing, again, search::Rows::Most, &tiedLayers);
   if (!model)
@@ -267,8 +319,6 @@ Expected<void> Planner::completeStory(PlanStory &story, search::Timing &timing,
   story.overlap = *overlapped;
   story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
   story.known = pricing->get();
-  story.name = search::planName(program.graph, chosen().found->plan.strategies);
-  story.rates = ratesOf(*program.flow, *chosen().found, target);
   return {};
 }
 
@@ -342,6 +392,29 @@ Expected<PlannedModel> Planner::finish() {
   return planned;
 }
 
+Expected<search::PlanResult> Planner::price(const Mesh &mesh) {
+  std::vector<std::string> notes;
+  return steps.givenPlan(mesh, notes).and_then([&](search::Decided plan) {
+    return steps.programOn(mesh).map([&](const auto &program) {
+      search::Timing timing(program->graph, program->placement);
+      search::PlanResult priced = search::pricedPlan(timing, std::move(plan));
+      priced.notes = std::move(notes);
+      return priced;
+    });
+  });
+}
+
+Expected<search::PlanResult> Planner::plan(std::vector<Mesh> meshes) {
+  if (!options.price)
+    return search::bestPlan(steps, wantedOn(std::move(meshes)));
+  if (job.request.meshes.empty())
+    return makeError("--price needs --mesh: one plan is priced, and nothing is searched");
+  if (choosesAccumulation(job))
+    return makeError("--price needs a number of micro-batches: \"accumulation\" of the "
+                     "training step is \"auto\"");
+  return price(meshes.front());
+}
+
 Expected<PlannedModel> Planner::run() {
   using Clock = std::chrono::steady_clock;
   auto begin = Clock::now();
@@ -357,7 +430,7 @@ Expected<PlannedModel> Planner::run() {
   if (auto ok = compiler.import(); !ok)
     return tl::unexpected(ok.error());
   importSeconds = lap();
-  auto found = search::bestPlan(steps, wantedOn(std::move(*all)));
+  auto found = plan(std::move(*all));
   if (!found)
     return tl::unexpected(found.error());
   result = std::move(*found);

@@ -25,6 +25,9 @@ struct PlanOptions {
   Progress log = {};
   /// The plan is the fastest if collectives are in flight while kernels run.
   bool overlap = false;
+  /// Instead of a search, the price of the plan to which hints lead on the only mesh, as
+  /// mode data-parallel has it: batches over the axes that hints leave.
+  bool price = false;
 };
 
 /// Outcome of a search: a text for a person, and plan.json.

@@ -93,7 +93,7 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
                            topology.levels[l].bandwidth, profile.links[l]});
   page.seconds = secondsOf(found.cost.total());
   page.choices = story.result.notes;
-  page.boundText = boundText(boundOf(story.result.nodes), found.cost.total());
+  page.boundText = storyBoundText(story);
   if (std::string text = overlapText(story); !text.empty())
     page.choices.insert(page.choices.begin(), std::move(text));
   if (std::string text = ratesText(story.rates); !text.empty())

@@ -111,6 +111,9 @@ std::string partita::overlapText(const PlanStory &story) {
   double gap = time <= bound.time
                    ? 0
                    : static_cast<double>(time - bound.time) / static_cast<double>(time);
+  if (story.result.isGiven)
+    return "with overlap: " + timeText(time) +
+           " simulated, were collectives in flight while kernels run";
   return "with overlap: " + timeText(time) + " simulated, at least " +
          timeText(bound.time) + (bound.within & Bound::OneMesh ? " on this mesh" : "") +
          (bound.ignores & Bound::Memory ? " with any memory" : "") +
@@ -142,6 +145,20 @@ std::string partita::boundText(const Bound &bound, Picos total) {
   return text;
 }
 
+std::string partita::storyBoundText(const PlanStory &story) {
+  return story.result.isGiven
+             ? "priced as it is given, by its kernels: " +
+                   std::to_string(story.best().found->cost.launches) +
+                   " kernels, calls and steps of communication; nothing was searched, "
+                   "and there is no bound"
+             : boundText(boundOf(story.result.nodes), story.best().found->cost.total());
+}
+
+static std::string withStack(const PlanTarget &target) {
+  const std::string &name = target.topology.stack.name;
+  return name.empty() ? "" : " with " + name;
+}
+
 std::string partita::planText(const PlanStory &story) {
   const NodeResult &best = story.best();
   const Found &found = *best.found;
@@ -155,28 +172,32 @@ std::string partita::planText(const PlanStory &story) {
   Picos total = found.cost.total();
   std::string result = "mesh " + best.mesh.str() + " of " +
                        std::to_string(best.mesh.numRanks()) + " x " +
-                       story.target.topology.device.name + "\n";
+                       story.target.topology.device.name + withStack(story.target) + "\n";
   result += "step: " + timeText(total) + " = " + timeText(found.cost.compute) +
             " of work + " + timeText(found.cost.conversions) +
-            " of exposed communication (" + std::to_string(found.cost.receivedBytes) +
-            " B received in " + std::to_string(found.cost.collectives) +
-            " collectives per rank)\n";
+            " of exposed communication" +
+            (found.cost.waiting() > 0
+                 ? " + " + timeText(found.cost.waiting()) + " of waiting for the host"
+                 : "") +
+            " (" + std::to_string(found.cost.receivedBytes) + " B received in " +
+            std::to_string(found.cost.collectives) + " collectives per rank)\n";
   if (!story.name.empty())
     result += "parallelism: " + story.name + "\n";
   if (std::string text = ratesText(story.rates); !text.empty())
     result += "throughput: " + text + "\n";
-  result += boundText(boundOf(story.result.nodes), total) + "\n";
+  result += storyBoundText(story) + "\n";
   if (std::string text = overlapText(story); !text.empty())
     result += text + "\n";
   result += memoryText(found, story.target);
   result += reshardText(story, total);
   result += knownText(story, found);
   result += meshesText(story);
-  result += formatted("searched %zu variables and %zu edges, %zu layers tied: import %s, "
-                      "problem %s, solving %s\n",
-                      found.variables, found.edges, found.tiedLayers,
-                      durationText(story.importSeconds).c_str(),
-                      durationText(build).c_str(), durationText(solve).c_str());
+  if (!story.result.isGiven)
+    result += formatted("searched %zu variables and %zu edges, %zu layers tied: import "
+                        "%s, problem %s, solving %s\n",
+                        found.variables, found.edges, found.tiedLayers,
+                        durationText(story.importSeconds).c_str(),
+                        durationText(build).c_str(), durationText(solve).c_str());
   for (const std::string &note : best.notes)
     result += note + "\n";
   for (const std::string &choice : story.result.notes)

@@ -29,6 +29,8 @@ std::string planText(const PlanStory &story);
 /// "lower bound: 4.30 ms, a gap of 1.20%", of a plan that takes `total`; then a line of
 /// which plans that is and of what it ignores.
 std::string boundText(const search::Bound &bound, search::Picos total);
+/// The same of the story's plan; of one that was given, that there is none.
+std::string storyBoundText(const PlanStory &story);
 /// A sentence about the story's overlap; empty without one.
 std::string overlapText(const PlanStory &story);
 

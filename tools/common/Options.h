@@ -173,6 +173,10 @@ template <typename Set> void addPlan(Set &set, PlanOptions &options) {
       "overlap", options.overlap,
       "Choose the plan that would be the fastest if collectives were in flight while "
       "kernels run (simulated; the runtime takes turns)");
+  set.flag("price", options.price,
+           "Search nothing: price the plan that --hints lead to on --mesh, with batches "
+           "over the axes that they leave (as --mode data-parallel), and with the "
+           "micro-batches, recompute and optimizer_parallel that --train states");
 }
 
 template <typename Set> void addInspect(Set &set, InspectOptions &options) {
