@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Predicted against published steps: each row's mesh, rule, micro-batches and recompute
+as its source states them, priced by `partita plan --price` for servers of 8 A100.
+
+usage: prices.py PARTITA [--stack NAME] [--every N] [--rows] [GROUP…]
+
+GROUP: fitted, vtrain, vtrain-64, sc21, korthikanti (default: all). *fitted* is the seeded
+quarter of vTrain's one-node rows to which the stack's constants were fitted (fit.py),
+*vtrain* the other three. --every takes each N-th row, --rows prints each.
+"""
+import argparse
+import concurrent.futures
+import os
+import tempfile
+
+import numpy
+
+import rows
+
+
+def table(priced, tells):
+    """Prints what a group's predictions are off by."""
+    errors = []
+    for row, predicted in priced:
+        measured = rows.seconds(row)
+        errors.append(predicted / measured - 1)
+        if tells:
+            print(f"    {row['model']:10} {row['gpus']:>4} dp={row['dp']} tp={row['tp']} "
+                  f"b={row['micro_batch']}/{row['global_batch']} {row['recompute'][:9]}: "
+                  f"{measured:.4f} s, predicted {predicted:.4f}, "
+                  f"{100 * errors[-1]:+.1f}%")
+    sizes = numpy.abs(errors)
+    return (f"{len(sizes)} rows, mean error {100 * sizes.mean():.1f}%, "
+            f"p90 {100 * numpy.quantile(sizes, 0.9):.1f}%, worst {100 * sizes.max():.1f}%, "
+            f"bias {100 * numpy.mean(errors):+.1f}%")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("partita")
+    parser.add_argument("groups", nargs="*", metavar="GROUP")
+    parser.add_argument("--stack", default="megatron-2021")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--rows", action="store_true")
+    arguments = parser.parse_args()
+    known = rows.groups()
+    unknown = set(arguments.groups) - set(known)
+    if unknown:
+        parser.error(f"unknown group {unknown.pop()}; there are {', '.join(known)}")
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        pricer = rows.Pricer(arguments.partita, folder)
+        for name in arguments.groups or known:
+            taken = known[name][::arguments.every]
+            prices = pool.map(lambda row: pricer.price(row, arguments.stack).step, taken)
+            said = table(list(zip(taken, prices)), arguments.rows)
+            print(f"{name}: {said}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
