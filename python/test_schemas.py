@@ -69,13 +69,19 @@ RIGHT = [
      {"send_rank_ids": aside(2, NEXT), "recv_rank_ids": aside(6, PREVIOUS),
       "send_lens": ["0,0,0,2"] * 6, "recv_lens": ["0,0,2,0"] * 6, "format": "NCHW"},
      [1, 3, 4, 5], [1, 3, 4, 7]),
+    ("Send", "partita", {"value": "h", "ranks": [6, 7]}, [4, 6], [4, 6]),
+    ("Receive", "partita", {"value": "h", "ranks": [0, 1], "shape": [4, 6], "type": 1}, None,
+     [4, 6]),
 ]
 
 
 def model_of(op, domain, attributes, shape, result):
-    node = helper.make_node(op, ["x"], ["y"], name="culprit", domain=domain, **attributes)
+    """A model of one node; `shape` is that of its operand, None if it has none."""
+    operands = [] if shape is None else ["x"]
+    node = helper.make_node(op, operands, ["y"], name="culprit", domain=domain, **attributes)
     value = lambda name, dims: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
-    graph = helper.make_graph([node], "g", [value("x", shape)], [value("y", result)])
+    graph = helper.make_graph([node], "g", [value(x, shape) for x in operands],
+                              [value("y", result)])
     return helper.make_model(graph, ir_version=10, opset_imports=OPSETS)
 
 
@@ -90,7 +96,7 @@ def damages():
         for name, value in attributes.items():
             other = "no" if isinstance(value, int) else 5
             yield op, domain, {**attributes, name: other}, shape, result
-            if isinstance(value, str) and name not in ("reduce_op",):
+            if isinstance(value, str) and name not in ("reduce_op", "value"):
                 yield op, domain, {**attributes, name: "nonsense"}, shape, result
         for name, value in (("axis", 2), ("axis", -3), ("split_dim", 7), ("concat_dim", -9),
                             ("split_count", 4), ("root_rank", 6), ("root_rank", -1)):
@@ -113,6 +119,13 @@ def damages():
             yield op, domain, {**attributes, "format": "NHWC"}, shape, result
             yield (op, domain, {**attributes, "recv_lens": ["0,0,2,0"] * 5 + ["0,0,1,0"]}, shape,
                    result)
+        if "value" in attributes:
+            for name, value in (("value", ""), ("ranks", [-1]), ("ranks", [2, 2])):
+                yield op, domain, {**attributes, name: value}, shape, result
+        if op == "Receive":
+            for name, value in (("type", 8), ("type", 99), ("shape", [4, -6])):
+                yield op, domain, {**attributes, name: value}, shape, result
+            yield op, domain, attributes, [4, 6], result
         if "layout" in attributes:
             yield op, domain, {}, shape, result
             yield op, domain, attributes, [*shape, 1], result

@@ -236,6 +236,10 @@ Expected<void> normalizeGraph(Graph &graph, Types types);
 /// is an attribute that cannot be written, a graph.
 Expected<void> writeTensor(const Tensor &tensor, onnx::TensorProto &proto);
 Expected<void> writeNode(const Node &node, onnx::NodeProto &proto);
+/// Appends all nodes of a graph. What stands around branches becomes a node If with a
+/// graph for each; what both branches read, or what is read behind them, stands before
+/// the If.
+Expected<void> writeNodes(const Graph &graph, onnx::GraphProto &proto);
 
 //===-- Inference.cpp -----------------------------------------------------===//
 

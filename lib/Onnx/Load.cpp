@@ -141,6 +141,8 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   if (!proto.producer_version().empty())
     model.producer += " " + proto.producer_version();
   model.irVersion = proto.ir_version();
+  for (const auto &property : proto.metadata_props())
+    model.metadata[property.key()] = property.value();
   model.opsets = std::move(*opsets);
   model.keepsLoops = options.keepLoops;
   model.graph = std::move(*graph);

@@ -2,6 +2,7 @@
 #include "partita/Onnx/MergeRanks.h"
 
 #include "partita/Base/Layout/Layout.h"
+#include "partita/Onnx/MergeStages.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -120,6 +121,12 @@ static tl::unexpected<Error> differ(const Model &a, const Model &b,
 
 static Expected<void> compareEnds(const Model &a, const Model &b) {
   const Graph &x = a.graph, &y = b.graph;
+  auto property = [](const Model &model) {
+    auto found = model.metadata.find(std::string(statesKey));
+    return found == model.metadata.end() ? std::string() : found->second;
+  };
+  if (property(a) != property(b))
+    return differ(a, b, "property '" + std::string(statesKey) + "' differs");
   for (size_t i = 0; i < std::max(x.inputs.size(), y.inputs.size()); ++i) {
     auto text = [&](const Graph &graph) {
       return i < graph.inputs.size()
@@ -370,6 +377,12 @@ static bool isRankText(const std::string &text) {
 
 Expected<void> onnx_model::checkRank(const Model &model, int64_t rank, int64_t ranks) {
   const std::string &text = model.graph.name;
+  long long own = 0, all = 0, stage = 0, stages = 0;
+  if (std::sscanf(text.c_str(), "rank %lld of %lld of stage %lld of %lld", &own, &all,
+                  &stage, &stages) == 4 &&
+      text == stageText(own, all, stage, stages))
+    return makeError("'" + model.path + "' is the file of " + text + "; --stages " +
+                     std::to_string(stages) + " reads those of all stages");
   if (!isRankText(text) || text == rankText(rank, ranks))
     return {};
   return makeError("'" + model.path + "' is the file of " + text + ", and is given " +

@@ -114,12 +114,11 @@ static Expected<std::string> serialize(const Model &model) {
   onnx::GraphProto &graph = *proto.mutable_graph();
   graph.set_name(model.graph.name.empty() ? "graph" : model.graph.name);
   int64_t opset = canonicalOpset;
-  for (const Node &node : model.graph.nodes) {
+  for (const Node &node : model.graph.nodes)
     if (node.domain.empty())
       opset = std::max<int64_t>(opset, node.sinceVersion);
-    if (auto done = writeNode(node, *graph.add_node()); !done)
-      return tl::unexpected(done.error());
-  }
+  if (auto done = writeNodes(model.graph, graph); !done)
+    return tl::unexpected(done.error());
   for (const Tensor &tensor : model.graph.initializers)
     if (auto done = writeTensor(tensor, *graph.add_initializer()); !done)
       return tl::unexpected(done.error());
@@ -142,6 +141,11 @@ static Expected<std::string> serialize(const Model &model) {
     type.mutable_shape();
     for (int64_t extent : model.graph.outputShapes[i])
       type.mutable_shape()->add_dim()->set_dim_value(extent);
+  }
+  for (const auto &[key, value] : model.metadata) {
+    auto &property = *proto.add_metadata_props();
+    property.set_key(key);
+    property.set_value(value);
   }
   for (const auto &[domain, version] : model.opsets) {
     auto &import = *proto.add_opset_import();

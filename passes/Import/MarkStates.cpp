@@ -4,6 +4,7 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Formula.h"
 #include "dialects/Graph/Returned.h"
+#include "partita/Onnx/MergeStages.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -154,4 +155,19 @@ Expected<void> partita::markStates(ModuleOp module,
     if (auto ok = marker.mark(binding); !ok)
       return ok;
   return {};
+}
+
+Expected<void> partita::markModelStates(ModuleOp module,
+                                        const std::vector<std::string> &given,
+                                        const onnx_model::Model &model) {
+  if (auto ok = markStates(module, given); !ok)
+    return ok;
+  std::vector<std::string> own;
+  for (std::string &line : onnx_model::linesOf(model, onnx_model::statesKey))
+    if (!llvm::is_contained(given, line))
+      own.push_back(std::move(line));
+  auto ok = markStates(module, own);
+  return ok ? ok
+            : makeError("'" + model.path + "': property '" +
+                        std::string(onnx_model::statesKey) + "': " + ok.error().message);
 }

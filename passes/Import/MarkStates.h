@@ -3,6 +3,7 @@
 #define PARTITA_PASSES_IMPORT_MARKSTATES_H
 
 #include "partita/Base/Error.h"
+#include "partita/Onnx/Model.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -21,6 +22,12 @@ namespace partita {
 /// an end that is a state already.
 Expected<void> markStates(mlir::ModuleOp module,
                           const std::vector<std::string> &bindings);
+
+/// Makes states by the bindings that are given and by those of the model's property
+/// (onnx_model::statesKey); an error of the latter names the file.
+Expected<void> markModelStates(mlir::ModuleOp module,
+                               const std::vector<std::string> &given,
+                               const onnx_model::Model &model);
 
 } // namespace partita
 

@@ -88,8 +88,11 @@ Expected<Request> partita::requestOf(const std::string &bundle,
   if (!ok)
     return tl::unexpected(ok.error());
   model.dataFolders = dataFolders(bundle, source.weightsDir);
-  if (plan->entry().stages.size() > 1)
+  if (plan->entry().stages.size() > 1) {
+    if (source.plansStages)
+      request.plan = std::move(*plan);
     return request;
+  }
   auto meshes = readMeshes(plan->entry().stages[0].mesh);
   if (!meshes)
     return tl::unexpected(meshes.error());

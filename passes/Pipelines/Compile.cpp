@@ -159,7 +159,7 @@ Expected<void> Compiler::derive() {
   dims = model->dims;
   module = std::move(imported->module);
   weights = std::move(imported->weights);
-  if (auto marked = markStates(*module, request.model.states); !marked)
+  if (auto marked = markModelStates(*module, request.model.states, *model); !marked)
     return marked;
   graph::Returned returned(module->lookupSymbol<func::FuncOp>("main"));
   sizes = returned.sizes();

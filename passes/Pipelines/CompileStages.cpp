@@ -14,6 +14,7 @@
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/MicroBatch.h"
 #include "passes/Pipelines/Pipelines.h"
+#include "passes/Pipelines/ReadStages.h"
 #include "passes/Pipelines/StageMachine.h"
 #include "passes/Shard/SearchPlan.h"
 #include "passes/Stage/Stages.h"
@@ -100,9 +101,27 @@ public:
 
   Expected<void> run() override {
     auto ok = check()
-                  .and_then([&] { return request.train ? importStep() : import(); })
+                  .and_then([&] {
+                    return !request.model.others.empty() ? importFiles()
+                           : request.train               ? importStep()
+                                                         : import();
+                  })
                   .and_then([&] { return planStages(); });
     return ok && request.levels.to >= Level::L4 ? assemble() : ok;
+  }
+
+  /// Gives away all that a run up to L3 has made.
+  PartitionedStages take() {
+    PartitionedStages made;
+    for (int64_t group : order.groupOf)
+      made.ranks.push_back(devices().ranksOf(group));
+    made.program = std::move(program);
+    made.order = order;
+    made.sliced = sliced;
+    made.inputs = product.inputNames;
+    made.outputs = outputs;
+    made.weights = product.weights;
+    return made;
   }
 
 private:
@@ -275,6 +294,49 @@ private:
       ok = findBatch().and_then([&] { return slice(); });
     return ok.and_then([&] { return cut(); }).map([&](const auto &stages) {
       program = splitStages(product.module->lookupSymbol<func::FuncOp>("main"), stages);
+    });
+  }
+
+  /// A pipeline that files per rank are written for: its stages are programs already, of
+  /// one micro-batch.
+  Expected<void> importFiles() {
+    if (request.train || !request.model.states.empty())
+      return makeError("files of the ranks of several stages go with neither --train nor "
+                       "--state");
+    if (request.mode != ShardMode::Manual && !request.plan)
+      return makeError("'" + request.model.file + "' and " +
+                       std::to_string(request.model.others.size()) +
+                       " other files are a program per rank, which --mode manual "
+                       "compiles");
+    if (order.groupOf.empty())
+      if (auto ok = placeStages(wantedStages()); !ok)
+        return ok;
+    std::vector<Mesh> own;
+    std::vector<std::vector<int64_t>> ranks;
+    for (int64_t group : order.groupOf) {
+      own.push_back(devices().meshOf(group));
+      ranks.push_back(devices().ranksOf(group));
+    }
+    auto models = now.sources->readStages(now.request, now.form, own, ranks);
+    if (!models)
+      return tl::unexpected(models.error());
+    auto ends = endsOf(*models, request.cut.microBatches);
+    if (!ends)
+      return tl::unexpected(ends.error());
+    order.microBatches = request.cut.microBatches = ends->microBatches;
+    product.inputNames = ends->inputs;
+    outputs = ends->outputs;
+    if (order.microBatches > 1)
+      sliced = ends->sliced;
+    for (size_t s = 0; s < own.size(); ++s) {
+      if (!request.levels.dump.empty())
+        now.request.levels.dump = request.levels.dump + "/stage" + std::to_string(s);
+      if (auto ok = importStage(product, models->stages[s], own[s]); !ok)
+        return ok;
+      program.stages.push_back(std::move(product.module));
+    }
+    return crossingsOf(*models, program.stages).map([&](auto crossings) {
+      program.crossings = std::move(crossings);
     });
   }
 
@@ -713,4 +775,9 @@ private:
 
 std::unique_ptr<EntryCompiler> partita::stageCompiler(const Job &job) {
   return std::make_unique<StageCompiler>(job);
+}
+
+Expected<PartitionedStages> partita::partitionStages(const Job &job) {
+  StageCompiler compiler(job);
+  return compiler.run().map([&] { return compiler.take(); });
 }

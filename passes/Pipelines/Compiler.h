@@ -20,6 +20,10 @@ namespace partita::codegen {
 class TargetModel;
 }
 
+namespace partita::onnx_model {
+struct StagedModels;
+}
+
 namespace partita {
 
 struct Unconverted;
@@ -59,6 +63,12 @@ public:
   /// each list of shapes, and each way to read it.
   Expected<std::shared_ptr<const onnx_model::Model>> read(const Request &request,
                                                           Form form);
+
+  /// The files of a request's ranks, which are those of a pipeline's stages; `meshes` and
+  /// `ranks` as for mergeStages.
+  Expected<onnx_model::StagedModels>
+  readStages(const Request &request, Form form, const std::vector<Mesh> &meshes,
+             const std::vector<std::vector<int64_t>> &ranks) const;
 
   /// Context of every module, which is dropped before the context.
   mlir::MLIRContext context;

@@ -1,9 +1,13 @@
 //===- RankFiles.cpp - A bundle as an ONNX file per rank ------------------===//
 #include "passes/Pipelines/RankFiles.h"
 
+#include "dialects/Dist/Dist.h"
+#include "partita/Base/Compute.h"
 #include "partita/Base/Files/Aside.h"
+#include "partita/Base/Files/SafeTensors.h"
+#include "partita/Onnx/MergeStages.h"
 #include "partita/Onnx/Write.h"
-#include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Recompute.h"
 
 #include <filesystem>
@@ -43,70 +47,219 @@ static std::string fileName(int64_t rank, int64_t ranks) {
   return "rank-" + std::string(digits - number.size(), '0') + number + ".onnx";
 }
 
-static Expected<void> checkRequest(const std::string &bundle, const Request &request) {
-  if (request.train)
-    return makeError("'" + bundle +
-                     "' is a training step; files per rank are of models that infer");
-  if (!request.plan)
-    return makeError("'" + bundle +
-                     "' is a pipeline of several stages; files per rank are of bundles "
-                     "of one stage");
-  return {};
-}
-
 static bool exchanges(const onnx_model::Node &node) {
   return node.opType == "DistCollective" ||
-         (!node.domain.empty() && node.opType != "ToLocal" && node.opType != "ToGlobal");
+         (!node.domain.empty() && node.opType != "ToLocal" && node.opType != "ToGlobal" &&
+          !onnx_model::isAroundPart(node));
 }
 
-/// The files of all ranks; the models are made one after the other, as each has weights.
-static Expected<RankFiles> writeAll(Compiler &compiler, RankDialect dialect,
-                                    int64_t ranks, const std::string &folder) {
-  auto weight = [&](llvm::StringRef name) -> Expected<const onnx_model::Tensor *> {
-    auto found = compiler.weights.find(name.str());
-    if (found == compiler.weights.end() ||
+namespace {
+/// A state as --state-dir has it: whole.
+struct WholeState {
+  std::string name;
+  DType type;
+  std::vector<int64_t> shape;
+  std::string weight; ///< with which it begins; empty: with zeros
+};
+} // namespace
+
+static std::vector<WholeState> wholeStates(mlir::func::FuncOp function) {
+  std::vector<WholeState> states;
+  for (const dist::StateEnds &ends : dist::statesOf(function)) {
+    if (ends.argument < 0)
+      continue;
+    const auto i = static_cast<unsigned>(ends.argument);
+    auto type = mlir::cast<mlir::RankedTensorType>(function.getArgumentTypes()[i]);
+    dist::LayoutAttr layout = dist::argumentLayout(function, i);
+    states.push_back({ends.state.getName().str(), *dtypeOf(type.getElementType()),
+                      layout ? layout.getLayout().globalShape() : type.getShape().vec(),
+                      ends.state.getInit() ? ends.state.getInit().str() : ""});
+  }
+  return states;
+}
+
+static Expected<void> appendState(SafeTensorsWriter &writer, const WholeState &state,
+                                  const WeightTensor &weights) {
+  if (state.weight.empty())
+    return writer.append(HostTensor::zeros(state.type, state.shape).bytes);
+  auto weight = weights(state.weight);
+  if (!weight)
+    return makeError("state '" + state.name + "' " + weight.error().message);
+  const onnx_model::Tensor &tensor = **weight;
+  return writer.append(tensor.type == state.type ? tensor.bytes
+                                                 : narrowed(tensor.bytes, state.type));
+}
+
+/// Writes what states begin with as --state-dir reads it, if some begin as weights.
+static Expected<void> writeStates(Compiler &compiler, const WeightTensor &weights,
+                                  const std::string &folder) {
+  auto states = wholeStates(compiler.module->lookupSymbol<mlir::func::FuncOp>("main"));
+  if (llvm::all_of(states, [](const WholeState &it) { return it.weight.empty(); }))
+    return {};
+  SafeTensorsWriter writer;
+  for (const WholeState &state : states)
+    writer.declare(state.name, state.type, state.shape);
+  if (auto begun = writer.begin(folder + "/state.safetensors"); !begun)
+    return tl::unexpected(begun.error());
+  for (const WholeState &state : states)
+    if (auto ok = appendState(writer, state, weights); !ok)
+      return ok;
+  return writer.finish().map([](const BlockList &) {});
+}
+
+//===-- Files -------------------------------------------------------------===//
+
+namespace {
+/// A program of one rank, and the ranks of the bundle that run it.
+struct Part {
+  mlir::ModuleOp module;
+  std::vector<int64_t> ranks;
+  RankStage stage;
+};
+} // namespace
+
+static WeightTensor weightsFrom(const WeightTable &weights) {
+  return [&weights](llvm::StringRef name) -> Expected<const onnx_model::Tensor *> {
+    auto found = weights.find(name.str());
+    if (found == weights.end() ||
         (found->second.bytes.empty() && elementCount(found->second.shape) != 0))
       return makeError("reads weight '" + name.str() + "', which has no bytes");
     return &found->second;
   };
-  RankFiles written{.ranks = ranks};
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    auto model = rankModel(*compiler.module, rank, dialect, weight);
-    if (!model)
-      return tl::unexpected(model.error());
-    const std::string path = folder + "/" + fileName(rank, ranks);
-    if (auto ok = onnx_model::writeModel(*model, path); !ok)
+}
+
+/// Files are called after ranks, and after stages where a rank has several.
+static std::string pathOf(const std::string &folder, const Part &part, size_t rank,
+                          const std::vector<Part> &all) {
+  int64_t ranks = 0;
+  size_t files = 0;
+  for (const Part &each : all) {
+    ranks = std::max(ranks, each.ranks.back() + 1);
+    files += each.ranks.size();
+  }
+  std::string name = fileName(part.ranks[rank], ranks);
+  if (static_cast<int64_t>(files) > ranks)
+    name.insert(name.find('.'), "-stage-" + std::to_string(part.stage.stage));
+  return folder + "/" + name;
+}
+
+/// The files of all ranks; the models are made one after the other, as each has weights.
+static Expected<RankFiles> writeAll(const std::vector<Part> &parts,
+                                    const WeightTensor &weights, RankDialect dialect,
+                                    const std::string &folder) {
+  RankFiles written{.stages = static_cast<int64_t>(parts.size())};
+  for (const Part &part : parts) {
+    if (auto ok = expandForRanks(part.module); !ok)
       return tl::unexpected(ok.error());
-    std::error_code unreadable;
-    written.bytes += static_cast<int64_t>(fs::file_size(path, unreadable));
-    written.nodes = static_cast<int64_t>(model->graph.nodes.size());
-    written.collectives = llvm::count_if(model->graph.nodes, exchanges);
+    int64_t nodes = 0, collectives = 0;
+    for (size_t rank = 0; rank < part.ranks.size(); ++rank) {
+      auto model = rankModel(part.module, static_cast<int64_t>(rank), dialect, weights,
+                             part.stage);
+      if (!model)
+        return tl::unexpected(model.error());
+      const std::string path = pathOf(folder, part, rank, parts);
+      if (auto ok = onnx_model::writeModel(*model, path); !ok)
+        return tl::unexpected(ok.error());
+      std::error_code unreadable;
+      ++written.files;
+      written.bytes += static_cast<int64_t>(fs::file_size(path, unreadable));
+      nodes = static_cast<int64_t>(model->graph.nodes.size());
+      collectives = llvm::count_if(model->graph.nodes, exchanges);
+    }
+    written.nodes += nodes;
+    written.collectives += collectives;
   }
   return written;
+}
+
+/// A bundle of one program.
+static Expected<RankFiles> writeProgram(const Request &request, RankDialect dialect,
+                                        const std::string &folder) {
+  Job job(request, [](const std::string &) {});
+  takeChoices(job);
+  Compiler compiler(job);
+  auto ok = compiler.import().and_then([&] { return compiler.annotate(); }).and_then([&] {
+    return compiler.partition();
+  });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  const WeightTensor weights = weightsFrom(compiler.weights);
+  if (ok = writeStates(compiler, weights, folder); !ok)
+    return tl::unexpected(ok.error());
+  Part part{.module = *compiler.module};
+  for (int64_t rank = 0; rank < request.mesh().numRanks(); ++rank)
+    part.ranks.push_back(rank);
+  return writeAll({part}, weights, dialect, folder);
+}
+
+static std::string linesOf(const auto &names) {
+  std::string lines;
+  for (const std::string &name : names)
+    lines += name + "\n";
+  return lines;
+}
+
+static std::vector<Part> partsOf(PartitionedStages &made) {
+  std::map<std::string, std::string> metadata;
+  metadata[std::string(onnx_model::inputsKey)] = linesOf(made.inputs);
+  metadata[std::string(onnx_model::outputsKey)] = linesOf(made.outputs);
+  if (made.order.microBatches > 1) {
+    metadata[std::string(onnx_model::microBatchesKey)] =
+        std::to_string(made.order.microBatches);
+    metadata[std::string(onnx_model::slicedKey)] = linesOf(made.sliced);
+  }
+  std::vector<Part> parts;
+  for (size_t s = 0; s < made.program.stages.size(); ++s) {
+    Part &part = parts.emplace_back();
+    part.module = *made.program.stages[s];
+    part.ranks = made.ranks[s];
+    part.stage.stage = static_cast<int64_t>(s);
+    part.stage.stages = static_cast<int64_t>(made.program.stages.size());
+    part.stage.outputs = {made.outputs.begin(), made.outputs.end()};
+    part.stage.metadata = metadata;
+  }
+  for (const StageCrossing &crossing : made.program.crossings) {
+    Part &from = parts[static_cast<size_t>(crossing.from)];
+    std::vector<int64_t> &receivers = from.stage.sent[crossing.name];
+    for (int32_t stage : crossing.to) {
+      Part &to = parts[static_cast<size_t>(stage)];
+      to.stage.received[crossing.name] = from.ranks;
+      receivers.insert(receivers.end(), to.ranks.begin(), to.ranks.end());
+    }
+  }
+  return parts;
+}
+
+/// A bundle of several stages, of each of which a rank has a file.
+static Expected<RankFiles> writeStages(const std::string &bundle, const Request &request,
+                                       RankDialect dialect, const std::string &folder) {
+  if (request.train)
+    return makeError("'" + bundle +
+                     "' is a training step of several stages, which a schedule runs in "
+                     "parts; files per rank are of one stage, or of a model that infers");
+  Job job(request, [](const std::string &) {});
+  job.request.levels.to = Level::L3;
+  auto made = partitionStages(job);
+  if (!made)
+    return tl::unexpected(made.error());
+  return writeAll(partsOf(*made), weightsFrom(made->weights), dialect, folder);
 }
 
 Expected<RankFiles> partita::writeRankFiles(const std::string &bundle,
                                             const BundleSource &source,
                                             RankDialect dialect,
                                             const std::string &folder) {
-  auto request = requestOf(bundle, source);
+  BundleSource whole = source;
+  whole.plansStages = true;
+  auto request = requestOf(bundle, whole);
   if (!request)
     return tl::unexpected(request.error());
-  if (auto ok = checkRequest(bundle, *request); !ok)
-    return tl::unexpected(ok.error());
   auto aside = openFolder(folder);
   if (!aside)
     return tl::unexpected(aside.error());
-  Job job(*request, [](const std::string &) {});
-  takeChoices(job);
-  Compiler compiler(job);
-  auto ok = compiler.import()
-                .and_then([&] { return compiler.annotate(); })
-                .and_then([&] { return compiler.partition(); })
-                .and_then([&] { return expandForRanks(*compiler.module); });
-  if (!ok)
-    return tl::unexpected(ok.error());
-  auto written = writeAll(compiler, dialect, request->mesh().numRanks(), aside->path());
+  const bool isPipeline = request->plan->entry().stages.size() > 1;
+  auto written = isPipeline ? writeStages(bundle, *request, dialect, aside->path())
+                            : writeProgram(*request, dialect, aside->path());
   if (written)
     if (auto done = aside->commit(); !done)
       return tl::unexpected(done.error());

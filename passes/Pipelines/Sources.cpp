@@ -4,6 +4,7 @@
 #include "dialects/Dist/Dist.h"
 #include "partita/Onnx/Load.h"
 #include "partita/Onnx/MergeRanks.h"
+#include "partita/Onnx/MergeStages.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Pipelines/Training.h"
@@ -40,6 +41,19 @@ Job Job::upTo(Level level) const {
   return job;
 }
 
+static Expected<std::vector<onnx_model::Model>>
+loadFiles(const ModelSource &source, const onnx_model::LoadOptions &options) {
+  std::vector<onnx_model::Model> files;
+  for (size_t r = 0; r <= source.others.size(); ++r) {
+    auto model =
+        onnx_model::loadModel(r == 0 ? source.file : source.others[r - 1], options);
+    if (!model)
+      return tl::unexpected(model.error());
+    files.push_back(std::move(*model));
+  }
+  return files;
+}
+
 /// The model, which may lie in a file per rank.
 static Expected<onnx_model::Model> loadRanks(const Request &request,
                                              const onnx_model::LoadOptions &options) {
@@ -54,15 +68,32 @@ static Expected<onnx_model::Model> loadRanks(const Request &request,
   if (request.mode != ShardMode::Manual && !request.plan)
     return makeError("'" + source.file + "' and " + std::to_string(source.others.size()) +
                      " other files are a program per rank, which --mode manual compiles");
-  std::vector<onnx_model::Model> ranks;
-  for (size_t r = 0; r <= source.others.size(); ++r) {
-    auto model =
-        onnx_model::loadModel(r == 0 ? source.file : source.others[r - 1], options);
-    if (!model)
-      return model;
-    ranks.push_back(std::move(*model));
-  }
-  return onnx_model::mergeRanks(std::move(ranks), request.mesh());
+  return loadFiles(source, options).and_then([&](std::vector<onnx_model::Model> files) {
+    return onnx_model::mergeRanks(std::move(files), request.mesh());
+  });
+}
+
+static onnx_model::LoadOptions loadOptions(const Request &request, Sources::Form form,
+                                           bool weights) {
+  onnx_model::LoadOptions load;
+  load.shapes = request.model.shapes;
+  load.constants = request.model.constants;
+  load.weights = weights;
+  load.dataFolders = request.model.dataFolders;
+  load.wide = form.wide;
+  load.keepLoops = form.keepLoops;
+  if (request.train && request.train->spec.trainingInfo)
+    load.trainingInfo = static_cast<size_t>(*request.train->spec.trainingInfo);
+  return load;
+}
+
+Expected<onnx_model::StagedModels>
+Sources::readStages(const Request &request, Form form, const std::vector<Mesh> &meshes,
+                    const std::vector<std::vector<int64_t>> &ranks) const {
+  return loadFiles(request.model, loadOptions(request, form, weights))
+      .and_then([&](std::vector<onnx_model::Model> files) {
+        return onnx_model::mergeStages(std::move(files), meshes, ranks);
+      });
 }
 
 Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &request,
@@ -79,15 +110,7 @@ Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &
     return makeError("'" + source.file +
                      "' is a folder; expected an ONNX file (`partita report` shows "
                      "bundles)");
-  onnx_model::LoadOptions load;
-  load.shapes = source.shapes;
-  load.constants = source.constants;
-  load.weights = weights;
-  load.dataFolders = source.dataFolders;
-  load.wide = form.wide;
-  load.keepLoops = form.keepLoops;
-  if (request.train && request.train->spec.trainingInfo)
-    load.trainingInfo = static_cast<size_t>(*request.train->spec.trainingInfo);
+  const onnx_model::LoadOptions load = loadOptions(request, form, weights);
   auto loaded = loadRanks(request, load);
   if (!loaded)
     return tl::unexpected(loaded.error());

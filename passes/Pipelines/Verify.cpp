@@ -648,6 +648,11 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
       requestOf(bundle, {options.model, options.entry, options.weights.folder});
   if (!request)
     return tl::unexpected(request.error());
+  if (!request->plan && !request->model.others.empty())
+    return makeError("'" + request->model.file + "' and " +
+                     std::to_string(request->model.others.size()) +
+                     " other files are programs of a pipeline's stages, and there is no "
+                     "model of one rank to compare them with");
   options.bundle = bundle;
   return Verifier(*request, options).run(/*isPipeline=*/!request->plan);
 }

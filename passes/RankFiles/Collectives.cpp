@@ -17,6 +17,13 @@ std::string Collectives::group(const AxisList &axes) const {
 }
 
 bool Collectives::mayUse(const AxisList &axes, std::optional<ReduceKind> kind) {
+  if (w.dialect != RankDialect::Partita && w.branches > 0) {
+    w.fail("(" + what +
+           ") is in a branch of an If, where nobody runs a collective of "
+           "dialect " +
+           (w.dialect == RankDialect::Ort ? "ort" : "tensorrt"));
+    return false;
+  }
   if (w.dialect != RankDialect::Ort)
     return true;
   if (kind && *kind != ReduceKind::Sum) {

@@ -278,12 +278,11 @@ static Layout evenOf(const Layout &layout) {
 }
 
 std::string rank_files::toLocal(RankWriter &w, const std::string &input,
-                                const Layout &layout) {
+                                const Layout &layout, DType type) {
   if (isWhole(layout))
     return input;
   Shape shape = layout.globalShape();
   std::string x = input;
-  const DType type = w.model.graph.inputs.back().type;
   if (w.dialect == RankDialect::Partita && !layout.hasBlocks()) {
     const Layout even = evenOf(layout);
     std::vector<int64_t> behind = even.globalShape();

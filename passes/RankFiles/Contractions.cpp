@@ -80,7 +80,12 @@ static void writeContract(RankWriter &w, Operation *op) {
     return;
   }
   Names inputs = w.names(op->getOperands());
+  // Einsum has no bf16, whose products are exact in f32.
+  const DType type = typeOf(op->getResult(0));
+  const bool isWidened = type == DType::BF16 && !isMatMul(flat->terms);
   for (size_t i = 0; i < inputs.size(); ++i) {
+    if (isWidened)
+      inputs[i] = w.castTo(inputs[i], DType::F32);
     // Products of 8-bit integers are exact in the type of their sums.
     if (contract.getSums())
       inputs[i] = w.castTo(inputs[i], *dtypeOf(*contract.getSums()));
@@ -92,6 +97,8 @@ static void writeContract(RankWriter &w, Operation *op) {
                             : w.node("Einsum", inputs,
                                      {{"equation", flat->terms[0] + "," + flat->terms[1] +
                                                        "->" + flat->terms[2]}});
+  if (isWidened)
+    product = w.castTo(product, type);
   Shape result = shapeOf(op->getResult(0));
   const bool isFlat = flat->terms[2].size() == result.size();
   w.define(op->getResult(0), isFlat ? product : w.reshape(product, result));

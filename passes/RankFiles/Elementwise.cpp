@@ -199,6 +199,9 @@ static void writeFormula(RankWriter &w, Operation *op, const Payload &payload) {
   DType result = typeOf(op->getResult(0));
   // Comparisons compute in the type of what they compare.
   DType type = result == DType::Bool ? typeOf(op->getOperand(0)) : result;
+  // A formula of halves rounds once, at its end.
+  if (type == DType::F16 || type == DType::BF16)
+    type = DType::F32;
   w.define(op->getResult(0), Formula(w, op, payload, type).run(result));
 }
 

@@ -17,6 +17,8 @@
 #include "mlir/IR/BuiltinOps.h"
 
 #include <functional>
+#include <map>
+#include <set>
 
 namespace partita {
 
@@ -36,10 +38,23 @@ using WeightTensor = std::function<Expected<const onnx_model::Tensor *>(llvm::St
 /// module, so that rankModel finds ops that ONNX has.
 Expected<void> expandForRanks(mlir::ModuleOp module);
 
+/// A stage of a pipeline, beside its function.
+struct RankStage {
+  int64_t stage = 0, stages = 1;
+  /// Arguments that come from other stages and results that go to others, by name, with
+  /// the ranks of the pipeline that send or receive them.
+  std::map<std::string, std::vector<int64_t>> received, sent;
+  /// Results that are outputs of the model, too.
+  std::set<std::string> outputs;
+  std::map<std::string, std::string> metadata;
+};
+
 /// The model of what `rank` computes: function @main of the partitioned module, which
-/// expandForRanks has changed. An error names the op that the dialect cannot say.
+/// expandForRanks has changed; `rank` is one of the function's mesh. An error names the
+/// op that the dialect cannot say.
 Expected<onnx_model::Model> rankModel(mlir::ModuleOp module, int64_t rank,
-                                      RankDialect dialect, const WeightTensor &weights);
+                                      RankDialect dialect, const WeightTensor &weights,
+                                      const RankStage &stage = {});
 
 } // namespace partita
 

@@ -4,7 +4,9 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Attention.h"
 #include "dialects/Graph/Returned.h"
+#include "partita/Base/Files/TensorProto.h"
 #include "partita/Onnx/MergeRanks.h"
+#include "partita/Onnx/MergeStages.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/RankFiles/RankWriter.h"
 
@@ -98,12 +100,47 @@ static void writeRepeat(RankWriter &w, graph::RepeatOp op) {
                                                  {{"axis", int64_t(0)}}));
 }
 
+/// Writes a branch between the ends of an If; `seen`: what it sees of the op's inputs.
+static Names writeBranch(RankWriter &w, func::FuncOp function, const Names &seen) {
+  Block &body = function.getBody().front();
+  for (auto [argument, name] : llvm::zip(body.getArguments(), seen))
+    w.define(argument, name);
+  ++w.branches;
+  Names results = writeBody(w, body);
+  --w.branches;
+  return results;
+}
+
+/// Both branches, between two nodes of which writeModel makes an If.
+static void writeIf(RankWriter &w, graph::IfOp op) {
+  w.begin(op);
+  Names inputs = w.names(op.getInputs());
+  inputs.insert(inputs.begin(), w.name(op.getCondition()));
+  Names seen = w.nodes("IfBegin", inputs.size(), inputs, {}, onnx_model::ownDomain);
+  const std::string begin = seen.front();
+  Names given{begin};
+  for (Operation *callee : op.getCallees()) {
+    Names results =
+        writeBranch(w, cast<func::FuncOp>(callee), {seen.begin() + 1, seen.end()});
+    given.insert(given.end(), results.begin(), results.end());
+  }
+  if (w.failure())
+    return;
+  w.begin(op);
+  Names results = w.nodes("IfEnd", op->getNumResults(), std::move(given),
+                          {{"begin", begin}}, onnx_model::ownDomain);
+  for (auto [result, name] : llvm::zip(op->getResults(), results))
+    w.define(result, name);
+}
+
 static void writeOp(RankWriter &w, Operation &op) {
   w.begin(&op);
   if (isa<graph::WeightOp, graph::ConstantOp>(op))
     return; // written where they are read
   if (auto repeat = dyn_cast<graph::RepeatOp>(op))
     return writeRepeat(w, repeat);
+  if (auto branch = dyn_cast<graph::IfOp>(op))
+    return writeIf(w, branch);
   auto writer = writers().find(op.getName().getStringRef());
   if (writer != writers().end())
     return writer->second(w, &op);
@@ -123,9 +160,15 @@ Names rank_files::writeBody(RankWriter &w, Block &block) {
 
 //===-- Ends --------------------------------------------------------------===//
 
+/// The name of an end. The result of a state that is no output of the model is called
+/// after the state.
 static Expected<std::string> nameOf(func::FuncOp function, bool isResult, unsigned i) {
   auto name = isResult ? function.getResultAttrOfType<StringAttr>(i, "graph.name")
                        : function.getArgAttrOfType<StringAttr>(i, "graph.name");
+  dist::StateAttr state =
+      isResult ? dist::resultState(function, i) : dist::argumentState(function, i);
+  if (!name && state)
+    return state.getName().str() + (isResult ? ".next" : "");
   if (!name)
     return makeError(std::string(isResult ? "result " : "argument ") + std::to_string(i) +
                      " of the program has no name");
@@ -133,11 +176,6 @@ static Expected<std::string> nameOf(func::FuncOp function, bool isResult, unsign
 }
 
 static Expected<void> checkEnds(func::FuncOp function) {
-  for (const dist::StateEnds &ends : dist::statesOf(function))
-    if (ends.argument >= 0 && ends.state && ends.state.getInit())
-      return makeError("state '" + ends.state.getInit().str() +
-                       "' begins as a weight: files per rank are of models without "
-                       "states of their own, and of no training step");
   for (unsigned i = 0; i < function.getNumResults(); ++i)
     if (auto name = nameOf(function, true, i);
         name && (function.getResultAttr(i, graph::dimsAttr) ||
@@ -157,14 +195,19 @@ namespace {
 /// Writes a model from its inputs to its outputs.
 class ModelWriter {
 public:
-  ModelWriter(func::FuncOp function, RankWriter &writer)
-      : function(function), w(writer) {}
+  ModelWriter(func::FuncOp function, RankWriter &writer, const RankStage &stage)
+      : function(function), w(writer), stage(stage) {}
 
   Expected<onnx_model::Model> run() {
-    w.model.graph.name = onnx_model::rankText(w.rank, w.mesh.numRanks());
+    w.model.graph.name =
+        stage.stages == 1
+            ? onnx_model::rankText(w.rank, w.mesh.numRanks())
+            : onnx_model::stageText(w.rank, w.mesh.numRanks(), stage.stage, stage.stages);
+    w.model.metadata = stage.metadata;
     w.model.opsets = {{"", 23}};
     if (auto ok = takeNames(); !ok)
       return tl::unexpected(ok.error());
+    writeStates();
     for (BlockArgument argument : function.getArguments())
       writeInput(argument);
     Names results = writeBody(w, function.getBody().front());
@@ -174,7 +217,7 @@ public:
     if (w.failure())
       return tl::unexpected(*w.failure());
     for (const onnx_model::Node &node : w.model.graph.nodes)
-      if (!node.domain.empty())
+      if (!node.domain.empty() && !onnx_model::isAroundPart(node))
         w.model.opsets[node.domain] = 1;
     return std::move(w.model);
   }
@@ -197,12 +240,62 @@ private:
     return {};
   }
 
+  /// Says which inputs are what outputs of the run before were.
+  void writeStates() {
+    std::string lines;
+    for (const dist::StateEnds &ends : dist::statesOf(function))
+      if (ends.argument >= 0 && ends.result >= 0)
+        lines += inputs[static_cast<size_t>(ends.argument)] + "=" +
+                 outputs[static_cast<size_t>(ends.result)] + "\n";
+    if (!lines.empty())
+      w.model.metadata[std::string(onnx_model::statesKey)] = lines;
+  }
+
   void writeInput(BlockArgument argument) {
     const unsigned i = argument.getArgNumber();
     Layout layout = layoutOf(dist::argumentLayout(function, i), argument.getType());
     w.begin(function);
-    w.model.graph.inputs.push_back({inputs[i], typeOf(argument), layout.globalShape()});
-    w.define(argument, toLocal(w, inputs[i], layout));
+    const DType type = typeOf(argument);
+    std::string whole = inputs[i];
+    if (auto from = stage.received.find(argumentName(i)); from != stage.received.end())
+      whole = receive(*from, layout.globalShape(), type);
+    else
+      w.model.graph.inputs.push_back({inputs[i], type, layout.globalShape()});
+    w.define(argument, toLocal(w, whole, layout, type));
+  }
+
+  bool mayCross() {
+    if (w.dialect == RankDialect::Partita)
+      return true;
+    w.fail("(task.transfer) goes from stage to stage, for which dialect " +
+           std::string(w.dialect == RankDialect::Ort ? "ort" : "tensorrt") +
+           " has no node");
+    return false;
+  }
+
+  std::string argumentName(unsigned i) const {
+    auto name = nameOf(function, false, i);
+    return name ? *name : "";
+  }
+
+  /// A value of another stage, as all ranks have it.
+  std::string receive(const std::pair<const std::string, std::vector<int64_t>> &from,
+                      const Shape &shape, DType type) {
+    w.begin(from.first);
+    if (!mayCross())
+      return "";
+    return w.node("Receive", {},
+                  {{"value", from.first},
+                   {"shape", shape},
+                   {"type", int64_t(onnxNumber(type))},
+                   {"ranks", from.second}},
+                  onnx_model::ownDomain);
+  }
+
+  void addOutput(const std::string &name, const Shape &shape, Type type) {
+    w.model.graph.outputs.push_back(name);
+    w.model.graph.outputShapes.push_back(shape);
+    w.model.graph.outputTypes.push_back(*dtypeOf(getElementTypeOrSelf(type)));
   }
 
   void writeOutput(unsigned i, const std::string &part) {
@@ -210,26 +303,38 @@ private:
     w.begin(function);
     const Layout layout = layoutOf(dist::resultLayout(function, i), type);
     std::string whole = toGlobal(w, part, layout);
-    w.model.graph.outputShapes.push_back(layout.globalShape());
+    auto name = nameOf(function, true, i);
+    auto to = name ? stage.sent.find(*name) : stage.sent.end();
+    if (to != stage.sent.end()) {
+      w.begin(*name);
+      if (!mayCross())
+        return;
+      addOutput(w.node("Send", {whole}, {{"value", to->first}, {"ranks", to->second}},
+                       onnx_model::ownDomain),
+                layout.globalShape(), type);
+      if (!stage.outputs.contains(*name))
+        return;
+    }
     onnx_model::Node node;
     node.name = node.origin = w.reserve(outputs[i] + "/Identity");
     node.opType = "Identity";
     node.inputs = {whole};
     node.outputs = {outputs[i]};
     w.model.graph.nodes.push_back(std::move(node));
-    w.model.graph.outputs.push_back(outputs[i]);
-    w.model.graph.outputTypes.push_back(*dtypeOf(getElementTypeOrSelf(type)));
+    addOutput(outputs[i], layout.globalShape(), type);
   }
 
   func::FuncOp function;
   RankWriter &w;
+  const RankStage &stage;
   Names inputs, outputs;
 };
 } // namespace
 
 Expected<onnx_model::Model> partita::rankModel(ModuleOp module, int64_t rank,
                                                RankDialect dialect,
-                                               const WeightTensor &weights) {
+                                               const WeightTensor &weights,
+                                               const RankStage &stage) {
   auto function = module.lookupSymbol<func::FuncOp>("main");
   if (!function)
     return makeError("the program has no function 'main'");
@@ -239,5 +344,5 @@ Expected<onnx_model::Model> partita::rankModel(ModuleOp module, int64_t rank,
   if (auto ok = checkEnds(function); !ok)
     return tl::unexpected(ok.error());
   RankWriter writer(*mesh, rank, dialect, weights);
-  return ModelWriter(function, writer).run();
+  return ModelWriter(function, writer, stage).run();
 }

@@ -39,6 +39,7 @@ public:
   const int64_t rank;
   const RankDialect dialect;
   onnx_model::Model model;
+  int branches = 0; ///< of Ifs, around what is written now
 
   /// Keeps the first error.
   std::string fail(std::string message);
@@ -52,6 +53,7 @@ public:
   std::string reserve(const std::string &wanted);
   /// Node names begin with the name of the op that is written.
   void begin(mlir::Operation *op);
+  void begin(std::string name) { current = std::move(name); }
 
   /// Appends a node and returns its output, or its outputs.
   std::string node(llvm::StringRef op, Names inputs, Attributes attributes = {},
@@ -116,7 +118,8 @@ void writePayload(RankWriter &writer, mlir::Operation *op);
 
 /// The rank's part of an input that all ranks have, and the tensor of which each rank
 /// has the part `x`.
-std::string toLocal(RankWriter &writer, const std::string &x, const Layout &layout);
+std::string toLocal(RankWriter &writer, const std::string &x, const Layout &layout,
+                    DType type);
 std::string toGlobal(RankWriter &writer, const std::string &x, const Layout &layout);
 
 /// A dim counted from the front, which an op may count from the end.

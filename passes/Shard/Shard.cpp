@@ -224,8 +224,7 @@ private:
         (parsed.empty() &&
          (!parsed.stages.empty() || !parsed.groups.empty() || !parsed.dataset.empty()));
     bool searches = how.mode == ShardMode::Auto && undecided && devices.numRanks() > 1;
-    if (how.mode != ShardMode::Manual)
-      hintBorders(**flow, parsed);
+    hintBorders(function, **flow, parsed);
     auto kept = keptLayouts(function, **flow, parsed);
     if (!kept)
       return function.emitError(kept.error().message);
@@ -288,12 +287,28 @@ private:
     return {};
   }
 
+  /// Tells if a border is one of the program, beyond which there is no graph: in mode
+  /// manual all inputs and outputs are whole, but for states and what crosses stages.
+  bool liesAsInside(func::FuncOp function, dist::ManualOp op) const {
+    if (how.mode != ShardMode::Manual || how.stage >= 0)
+      return true;
+    if (op.getEnter()) {
+      auto argument = dyn_cast<BlockArgument>(op->getOperand(0));
+      return argument && dist::argumentState(function, argument.getArgNumber());
+    }
+    return llvm::any_of(op->getUses(), [&](OpOperand &use) {
+      return use.getOwner() == function.front().getTerminator() &&
+             dist::resultState(function, use.getOperandNumber());
+    });
+  }
+
   /// Values that enter or leave lie outside as inside, unless hints ask for another
   /// layout.
-  static void hintBorders(const dist::ProgramFlow &flow, Hints &hints) {
+  void hintBorders(func::FuncOp function, const dist::ProgramFlow &flow,
+                   Hints &hints) const {
     for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
       auto op = dyn_cast_or_null<dist::ManualOp>(flow.operations[i]);
-      if (!op || !(op.getEnter() || op.getLeave()))
+      if (!op || !(op.getEnter() || op.getLeave()) || !liesAsInside(function, op))
         continue;
       std::vector<DimHint> dims;
       const dist::LayoutAttr layout = op.getEnter() ? op.getTo() : op.getFrom();

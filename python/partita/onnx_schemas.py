@@ -320,6 +320,41 @@ def _layout_op(enters):
     return infer
 
 
+def _value(context):
+    if not _text(context, "value"):
+        raise _error("expected the name of a value")
+    ranks = context.get_attribute("ranks")
+    # Ranks are those of the pipeline, of which the mesh is one stage's.
+    if ranks is not None and (not ranks.ints or min(ranks.ints) < 0
+                              or len(set(ranks.ints)) != len(ranks.ints)):
+        raise _error(f"{list(ranks.ints)} is no list of ranks")
+
+
+def _send(context):
+    _value(context)
+    _give(context, _shape(context))
+
+
+def _receive(context):
+    import onnx
+    _value(context)
+    shape, number = context.get_attribute("shape"), _number(context, "type")
+    if shape is None or any(extent < 0 for extent in shape.ints):
+        raise _error("expected the shape of what is received")
+    try:
+        name = onnx.TensorProto.DataType.Name(number).lower()
+    except ValueError:
+        name = ""
+    if f"tensor({name})" not in _ALL:
+        raise _error(f"type {number} is no type of elements")
+    made = onnx.TypeProto()
+    made.tensor_type.elem_type = number
+    made.tensor_type.shape.SetInParent()
+    for extent in shape.ints:
+        made.tensor_type.shape.dim.add().dim_value = extent
+    context.set_output_type(0, made)
+
+
 def _collective(context):
     operation = _text(context, "collective_operation").lower()
     if operation not in _COLLECTIVES:
@@ -372,7 +407,7 @@ def _schemas():
     from onnx.defs import OpSchema
     kind = OpSchema.AttrType
 
-    def make(domain, name, doc, infer, attributes, types=_ALL, variadic=False):
+    def make(domain, name, doc, infer, attributes, types=_ALL, variadic=False, begins=False):
         option = (OpSchema.FormalParameterOption.Variadic if variadic else
                   OpSchema.FormalParameterOption.Single)
         inputs = [OpSchema.FormalParameter("x", "T", param_option=option,
@@ -382,7 +417,8 @@ def _schemas():
         listed = [OpSchema.Attribute(attribute, getattr(kind, word.rstrip("!")), "",
                                      required=word.endswith("!"))
                   for attribute, word in attributes.items()]
-        schema = OpSchema(name, domain, 1, doc, inputs=inputs, outputs=outputs,
+        schema = OpSchema(name, domain, 1, doc, inputs=[] if begins else inputs,
+                          outputs=outputs,
                           type_constraints=[("T", types, "")], attributes=listed)
         schema.set_type_and_shape_inference_function(infer)
         return schema
@@ -409,6 +445,11 @@ def _schemas():
                _layout_op(True), {"layout": "STRING!"})
     yield make(DOMAIN, "ToGlobal", "The tensor of which each rank has a part.",
                _layout_op(False), {"layout": "STRING!"})
+    yield make(DOMAIN, "Send", "What other stages receive, as it is.", _send,
+               {"value": "STRING!", "ranks": "INTS"})
+    yield make(DOMAIN, "Receive", "What an earlier stage sends.", _receive,
+               {"value": "STRING!", "shape": "INTS!", "type": "INT!", "ranks": "INTS"},
+               begins=True)
     microsoft = "com.microsoft"
     yield make(microsoft, "AllReduce", "The sum of all x.", _ort("AllReduce"), {}, _REDUCED)
     yield make(microsoft, "AllGather", "All x behind each other along axis.",

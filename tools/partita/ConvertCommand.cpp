@@ -93,7 +93,7 @@ static Expected<void> writeRanks(const Options &options) {
   if (!written)
     return tl::unexpected(written.error());
   std::printf("%lld files of %lld nodes, %lld of them collectives, %lld bytes in %s\n",
-              static_cast<long long>(written->ranks),
+              static_cast<long long>(written->files),
               static_cast<long long>(written->nodes),
               static_cast<long long>(written->collectives),
               static_cast<long long>(written->bytes), options.ranks.c_str());

@@ -28,9 +28,10 @@ Expected<void> checkRank(const Model &model, int64_t rank, int64_t ranks);
 ///   by which a NeighborExchange or NeighborExchangeV2 names neighbours and lengths
 ///   become lists of those of all ranks. Roots that differ are `root_ranks` then.
 ///
-/// All else must be equal, names of values too. An error names two files and the first
-/// two nodes, with what makes them differ, or the input, output or initializer.
-/// A file whose graph's name says its rank (see rankText) is an error in another's place.
+/// All else must be equal, names of values too, and which inputs are states. An error
+/// names two files and the first two nodes, with what makes them differ, or the input,
+/// output or initializer. A file whose graph's name says its rank (see rankText) is an
+/// error in another's place.
 Expected<Model> mergeRanks(std::vector<Model> ranks, const Mesh &mesh);
 
 } // namespace partita::onnx_model

@@ -42,6 +42,10 @@ namespace partita::onnx_model {
 /// that the second gives, and as outputs one or the other; `begin` as above.
 inline constexpr std::string_view ownDomain = "partita";
 
+/// The property of a file that says which inputs are states: a line for each,
+/// "INPUT=OUTPUT", as --state has it.
+inline constexpr std::string_view statesKey = "partita.states";
+
 /// A constant tensor: an initializer, a Constant node's value or a tensor attribute.
 ///
 /// `bytes` are row-major, little-endian and exactly as many as type and shape say. They
@@ -160,6 +164,8 @@ struct Model {
   /// the file has them before shapes are bound.
   std::map<std::string, std::vector<std::string>> dims;
   bool keepsLoops = true; ///< see LoadOptions::keepLoops
+  /// Properties of the file (metadata_props), by key: see statesKey.
+  std::map<std::string, std::string> metadata;
   Graph graph;
   /// Of a training step of the file: a program without inputs, and the initializers that
   /// begin as its outputs, in their order.
