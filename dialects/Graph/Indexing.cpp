@@ -230,15 +230,16 @@ Operation *ScatterElementsOp::materializeLocal(OpBuilder &builder, ValueRange op
 /// core that does 62e9 steps a second, measured on rows of 256 to 2,000,000 elements.
 namespace {
 struct SerialSteps {
-  double running = 48;   ///< an element of a running sum
-  double scattered = 80; ///< an update that is looked up, changed and stored
-  double ordered = 390;  ///< an entry in a pass of a sort
-  double passedOver = 6; ///< an entry that a selection compares with its bound
-  double found = 620;    ///< an entry that it takes
-  double level = 150;    ///< a row's way past a node of a tree
-  double pair = 12;      ///< two boxes that are compared
-  double kept = 1024;    ///< boxes that are kept of a picture, if so many may be
-  double ranked = 64;    ///< entries of a run that one pass sorts
+  double running = 48;     ///< an element of a running sum
+  double scattered = 80;   ///< an update that is looked up, changed and stored
+  double ordered = 390;    ///< an entry in a pass of a sort
+  double passedOver = 6;   ///< an entry that a selection compares with its bound
+  double found = 620;      ///< an entry that it takes
+  double level = 150;      ///< a row's way past a node of a tree
+  double pair = 12;        ///< two boxes that are compared
+  double candidates = 0.5; ///< share of the boxes that are candidates
+  double kept = 1024;      ///< boxes that are kept of a picture, if so many may be
+  double ranked = 64;      ///< entries of a run that one pass sorts
 };
 constexpr SerialSteps serial;
 } // namespace
@@ -288,11 +289,11 @@ int64_t SortOp::getKernelSteps() {
                        : selectionSteps({shape[static_cast<size_t>(axis)], count}));
 }
 
-/// Pairs of a candidate and a kept one are compared: what overlaps is data, and so is how
-/// many of the boxes are candidates, which here are all.
+/// Pairs of a candidate and a kept one are compared. Data say how many overlap, and how
+/// many of the boxes are candidates: constants stand for both.
 int64_t SuppressOp::getKernelSteps() {
   const Shape shape = shapeOf(getScores());
-  const auto boxes = static_cast<double>(shape[2]);
+  const double boxes = serial.candidates * static_cast<double>(shape[2]);
   const double kept = std::min({boxes, serial.kept, static_cast<double>(getMost())});
   return boxes == 0 ? 0
                     : stepCount(static_cast<double>(shape[0] * shape[1]),
