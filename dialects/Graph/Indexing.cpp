@@ -1,6 +1,7 @@
 //===- Indexing.cpp - Operands that say where elements go -----------------===//
 #include "dialects/Graph/Indexed.h"
 
+#include "partita/Kernels/Selection.h"
 #include "partita/Reference/Kernels.h"
 
 #include <algorithm>
@@ -229,15 +230,16 @@ Operation *ScatterElementsOp::materializeLocal(OpBuilder &builder, ValueRange op
 /// core that does 62e9 steps a second, measured on rows of 256 to 2,000,000 elements.
 namespace {
 struct SerialSteps {
-  double running = 48;    ///< an element of a running sum
-  double scattered = 80;  ///< an update that is looked up, changed and stored
-  double ordered = 390;   ///< an entry in a pass of a sort
-  double passedOver = 64; ///< an entry that a selection looks at
-  double level = 150;     ///< a row's way past a node of a tree
-  double pair = 12;       ///< two boxes that are compared
-  double kept = 1024;     ///< boxes that are kept of a picture, if so many may be
-  double ranked = 64;     ///< entries of a run that one pass sorts
-  double waiting = 32;    ///< entries that a selection sorts at once, at least
+  double running = 48;     ///< an element of a running sum
+  double scattered = 80;   ///< an update that is looked up, changed and stored
+  double ordered = 390;    ///< an entry in a pass of a sort
+  double passedOver = 6;   ///< an entry that a selection compares with its bound
+  double found = 620;      ///< an entry that it takes
+  double level = 150;      ///< a row's way past a node of a tree
+  double pair = 12;        ///< two boxes that are compared
+  double candidates = 0.5; ///< share of the boxes that are candidates
+  double kept = 1024;      ///< boxes that are kept of a picture, if so many may be
+  double ranked = 64;      ///< entries of a run that one pass sorts
 };
 constexpr SerialSteps serial;
 } // namespace
@@ -247,15 +249,18 @@ static double sortSteps(double entries) {
   return serial.ordered * entries * (1 + merges);
 }
 
-/// The code generator's selection: it looks at all, and sorts what comes before the last
-/// of the best so far, which is the less often the more were looked at.
-static double selectionSteps(double entries, double count) {
-  const double waiting = std::max(count, serial.waiting), found = count + waiting;
-  if (entries < 4 * count || entries < 2 * found)
+/// What was found is sorted when there is no more room, and merged with the best so far.
+static double selectionSteps(const kernels::Selection &selection) {
+  const auto entries = static_cast<double>(selection.extent);
+  if (!selection.pays())
     return sortSteps(entries);
-  const double fills = std::log(entries / found) / std::log(1 + waiting / count);
-  return serial.passedOver * entries + sortSteps(found) +
-         fills * (sortSteps(waiting) + serial.ordered * count);
+  const auto count = static_cast<double>(selection.count),
+             room = static_cast<double>(selection.room());
+  const double found = selection.found(), first = std::min(found, room);
+  const double fills = (found - first) / (room - count);
+  return serial.passedOver * entries + serial.found * found + sortSteps(first) +
+         serial.ordered * count +
+         fills * (sortSteps(room - count) + serial.ordered * count);
 }
 
 static int64_t stepCount(double rows, double each) {
@@ -275,19 +280,20 @@ int64_t SortOp::getKernelSteps() {
   const Shape shape = shapeOf(getInput());
   const int64_t axis = *normalizeAxis(getAxis(), shape.size());
   const auto entries = static_cast<double>(shape[static_cast<size_t>(axis)]);
-  const auto count = static_cast<double>(getCount());
   if (entries == 0)
     return 0;
+  const auto count = static_cast<int64_t>(getCount());
   return stepCount(static_cast<double>(elementCount(shape)) / entries,
-                   count == 0 ? serial.passedOver * entries
-                              : selectionSteps(entries, count));
+                   count == 0
+                       ? serial.passedOver * entries
+                       : selectionSteps({shape[static_cast<size_t>(axis)], count}));
 }
 
-/// Pairs of a candidate and a kept one are compared: what overlaps is data, and so is how
-/// many of the boxes are candidates, which here are all.
+/// Pairs of a candidate and a kept one are compared. Data say how many overlap, and how
+/// many of the boxes are candidates: constants stand for both.
 int64_t SuppressOp::getKernelSteps() {
   const Shape shape = shapeOf(getScores());
-  const auto boxes = static_cast<double>(shape[2]);
+  const double boxes = serial.candidates * static_cast<double>(shape[2]);
   const double kept = std::min({boxes, serial.kept, static_cast<double>(getMost())});
   return boxes == 0 ? 0
                     : stepCount(static_cast<double>(shape[0] * shape[1]),

@@ -219,23 +219,23 @@ static First firstOf(Compose &c, Value x, size_t axis, int64_t count, bool isLar
 
 /// Into how many groups an axis is cut of which the first `count` elements are wanted, in
 /// `rows` rows; 1: it stays whole. The groups' first elements are sorted once more, so
-/// they are at most a quarter of all, and few beside the axis where it has as many groups
-/// as there are ranks in most meshes: each group finds as many as all together do, and
-/// sorts them. Of many rows, which can be split instead, groups are long, too: a group is
-/// a row of a kernel. A long axis of few rows is cut where they are half of all, too, and
-/// where no number of groups divides it.
+/// they are at most a quarter of all, and fewer of a long axis: each group finds as many
+/// as all together do, and sorts them. There are as many groups as there are ranks in
+/// most meshes. Of many rows, which can be split instead, none is cut. A long axis of few
+/// rows is cut where they are half of all, too, and where no number of groups divides it.
 static int64_t groupsOf(int64_t extent, int64_t count, int64_t rows) {
-  constexpr int64_t mostGroups = 64, ranks = 8, few = 256, isLong = 512, manyRows = 64;
-  int64_t most = std::min(std::clamp(extent / (few * count), ranks, mostGroups),
-                          extent / (4 * count));
-  if (rows >= manyRows)
-    most = std::min(most, extent / isLong);
+  constexpr int64_t mostGroups = 64, ranks = 8, few = 256, isLong = 512;
+  if (rows >= 2 * ranks || 4 * count > extent)
+    return 1;
+  const int64_t share = extent < isLong ? 4 : 16;
+  const int64_t most = std::min(std::clamp(extent / (few * count), ranks, mostGroups),
+                                extent / (share * count));
   int64_t groups = most;
   while (groups > 1 && extent % groups != 0)
     --groups;
-  if (extent < isLong || rows >= manyRows || (groups > 1 && 2 * groups >= most))
+  if (extent < isLong || (groups > 1 && 2 * groups >= most))
     return std::max<int64_t>(1, groups);
-  return 4 * count <= extent ? std::max<int64_t>(2, most) : 1;
+  return std::max<int64_t>(2, most);
 }
 
 /// The first of a long axis are among the first of its groups. So the groups are a dim

@@ -35,7 +35,7 @@ static void explain(const FlowGraph &graph, Decision &decision) {
       for (size_t i = 0; i < atoms.size() && i < dim.factors.size(); ++i)
         if (!dim.factors[i].axes.empty()) {
           propagated.axes[static_cast<size_t>(atoms[i])] = dim.factors[i].axes;
-          propagated.origins[static_cast<size_t>(atoms[i])] = {"the search", -1};
+          propagated.origins[static_cast<size_t>(atoms[i])] = {"search", -1};
         }
     }
 }

@@ -380,6 +380,14 @@ def lookups():
         for count in (3, 15, 60):
             yield form(f"top_filled_{largest}_{count}", 20, "TopK", many.astype(np.float32),
                        (ints([count]),), outputs=2, largest=largest, expected=REFERENCE)
+    # Long rows, of which a sample tells where the first end: wrongly, if every fourth is
+    # of the first.
+    for often in (1, 4):
+        long = RANDOM.permuted(np.arange(2 * 8192).reshape(2, 8192), axis=1)
+        long[:, ::often] += 2 ** 20 * (often > 1)
+        for dtype in (np.float32, np.int64):
+            yield form(f"top_sampled_{often}_{dtype.__name__}", 17, "TopK",
+                       long.astype(dtype), (ints([100]),), outputs=2)
     for more in ({}, {"reverse": 1}, {"exclusive": 1}, {"exclusive": 1, "reverse": 1}):
         name = "_".join(["running", *more])
         yield form(name, 17, "CumSum", real(2, 1009), (ints(1),), **more)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Pipelines of scikit-learn as skl2onnx writes them: on one rank and on two, equal to ONNX
-Runtime by equality.py.
+Runtime by equality.py. Forests that are asked for one row must be split by trees.
 
 usage: run_sklearn.py PARTITA [NAME…]
 """
+import json
 import pathlib
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from run_contrib import call
 warnings.filterwarnings("ignore")
 RANDOM = np.random.default_rng(7)
 ROWS, LEARNED = 50, 300
+#: Names of forests that are asked for one row begin so.
+ONE_ROW = "one_row_"
 X = RANDOM.standard_normal((LEARNED, 6)).astype(np.float32)
 PAIR = (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
 #: Labels that are no places.
@@ -85,12 +88,23 @@ def cases():
     yield "boosted_pair", ensemble.GradientBoostingClassifier(**boosted), X, PAIR
     yield "boosted_real", ensemble.GradientBoostingRegressor(**boosted), X, REAL
     yield "adaptive", ensemble.AdaBoostClassifier(n_estimators=5), X, CLASSES
+    many = {"n_estimators": 200, "max_depth": 6}
+    yield f"{ONE_ROW}forest", ensemble.RandomForestClassifier(**many), X, CLASSES
+    yield f"{ONE_ROW}real", ensemble.RandomForestRegressor(**many), X, REAL
 
 
 def tensors(values):
     """Dictionaries of a ZipMap as the matrix of their values."""
     return [np.array([list(row.values()) for row in value], np.float32)
             if isinstance(value, list) else value for value in values]
+
+
+def check_split_by_trees(bundle):
+    stage, = json.loads((bundle / "plan.json").read_text())["entries"][0]["stages"]
+    strategy, = [node["strategy"] for node in stage["nodes"] if node["op"] == "graph.trees"]
+    # Loop a is the features, b the trees.
+    if strategy != "{b: d}":
+        raise equality.Unequal(f"trees are split as {strategy}, not {{b: d}}")
 
 
 def attempt(partita, work, name, estimator, x, y):
@@ -100,6 +114,8 @@ def attempt(partita, work, name, estimator, x, y):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     # Rows that the model has not learned, but the values of categories.
     x = x[:ROWS] if x is WHOLE else x[RANDOM.permutation(LEARNED)[:ROWS]] + x[:ROWS] / 2
+    if name.startswith(ONE_ROW):
+        x = x[:1]
     expected = tensors(session.run(None, {"X": x}))
     folder.mkdir()
     (folder / "input_0.pb").write_bytes(
@@ -109,6 +125,8 @@ def attempt(partita, work, name, estimator, x, y):
         bundle, out = work / f"bundle {where}", work / f"out {where}"
         call(partita, "compile", path, "-o", bundle, "--shape",
              "X=" + ",".join(map(str, x.shape)), *mesh)
+        if mesh and name.startswith(ONE_ROW):
+            check_split_by_trees(bundle)
         call(partita, "run", bundle, "--inputs-dir", folder, "--outputs-dir", out)
         wide = equality.WideResults(partita, [str(bundle)], folder)
         for k, want in enumerate(expected):

@@ -12,15 +12,15 @@ using namespace partita::codegen;
 // Rows
 //===----------------------------------------------------------------------===//
 
-KernelEmitter::Values CpuEmitter::rowLoop(ValueRange initial, RowBody body,
-                                          bool backwards) {
+KernelEmitter::Values CpuEmitter::rowLoop(ValueRange initial, int64_t points,
+                                          RowBody body, bool backwards) {
   Value zero = integer(0), one = integer(1);
   // Nested loops, each carrying the values through.
   std::function<Values(size_t, ValueRange)> nest = [&](size_t dim,
                                                        ValueRange carried) -> Values {
     if (dim == spec.domain.size())
       return body(carried);
-    Value size = integer(spec.domain[dim]);
+    Value size = integer(spec.rowDims == 1 ? points : spec.domain[dim]);
     auto loop = scf::ForOp::create(builder, location, zero, size, one, carried);
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(loop.getBody());
@@ -41,15 +41,15 @@ KernelEmitter::Values CpuEmitter::rowLoop(ValueRange initial, RowBody body,
   return nest(numOuter(), initial);
 }
 
-void CpuEmitter::mapRow(llvm::function_ref<void()> body) {
-  rowLoop({}, [&](ValueRange) {
+void CpuEmitter::mapFirst(int64_t points, llvm::function_ref<void()> body) {
+  rowLoop({}, points, [&](ValueRange) {
     firstLane ? laneLoop(body) : body();
     return Values();
   });
 }
 
 Value CpuEmitter::reduceRow(Value neutral, Element element, Combine combine) {
-  return rowLoop(neutral, [&](ValueRange carried) {
+  return rowLoop(neutral, rowElements(), [&](ValueRange carried) {
     return Values{combine(carried[0], element())};
   })[0];
 }
@@ -125,7 +125,7 @@ void CpuEmitter::laneBlocks(Value from, Value to) {
 void CpuEmitter::scanRow(Value neutral, Element element, Combine combine, Step step,
                          bool backwards) {
   rowLoop(
-      neutral,
+      neutral, rowElements(),
       [&](ValueRange carried) {
         Value after = combine(carried[0], element());
         step(carried[0], after);

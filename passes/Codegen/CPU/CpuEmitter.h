@@ -22,7 +22,7 @@ public:
   using KernelEmitter::KernelEmitter;
   void emit() override;
 
-  void mapRow(llvm::function_ref<void()> body) override;
+  void mapFirst(int64_t points, llvm::function_ref<void()> body) override;
   mlir::Value reduceRow(mlir::Value neutral, Element element, Combine combine) override;
   std::function<mlir::Value()> reduceRows(mlir::Value neutral, Element element,
                                           Combine combine) override;
@@ -46,9 +46,10 @@ protected:
 
 private:
   using RowBody = llvm::function_ref<Values(mlir::ValueRange carried)>;
-  /// A loop over the points of the row, front to back or back to front; returns what the
-  /// last iteration carried.
-  Values rowLoop(mlir::ValueRange initial, RowBody body, bool backwards = false);
+  /// A loop over the first points of the row, front to back or back to front; returns
+  /// what the last iteration carried.
+  Values rowLoop(mlir::ValueRange initial, int64_t points, RowBody body,
+                 bool backwards = false);
   void emitChecks();
   void chunkLoop(const KernelSplit &split, mlir::Value first, mlir::Value last);
   void outerLoops(size_t dim);

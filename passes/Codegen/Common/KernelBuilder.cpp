@@ -252,6 +252,8 @@ KernelSpec KernelBuilder::makeSpec() const {
     spec.domain.push_back(atom.size);
     spec.rowDims += isRow(atom.dim);
   }
+  if (spec.rowDims == 1 && storedPoints < spec.domain.back())
+    spec.storedPoints = storedPoints;
   for (size_t i = 0; i < accesses.size(); ++i) {
     const Access &access = accesses[i];
     KernelOperand operand;

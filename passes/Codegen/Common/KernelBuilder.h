@@ -41,6 +41,9 @@ public:
   /// `view` is the tensor's storage as seen from the domain.
   void addOutput(int node, const Tensor &tensor, View view, DType type, bool perRow);
 
+  /// Says that nobody reads an output behind so many points of its row.
+  void storeFirst(int64_t points) { storedPoints = points; }
+
   /// Adds the kernel, unless an equal one exists, and its task.
   void finish(const std::string &source);
 
@@ -76,6 +79,7 @@ private:
   Shape shape;
   std::vector<int64_t> rowDims;
   int32_t group = -1;
+  int64_t storedPoints = -1;
   std::optional<AttentionSpec> attention;
   llvm::DenseSet<mlir::Operation *> members;
   llvm::DenseMap<mlir::Value, int> nodes;

@@ -143,7 +143,10 @@ std::string KernelSpec::text() const {
     os << "  store " << (attention ? "attention" : "%" + std::to_string(output.node))
        << " to #" << operands.size() + i << " ";
     printOperand(os, output);
-    os << (output.perRow ? " per row\n" : "\n");
+    os << (output.perRow ? " per row" : "");
+    if (!output.perRow && storedPoints >= 0)
+      os << " first " << storedPoints;
+    os << "\n";
   }
   return text;
 }

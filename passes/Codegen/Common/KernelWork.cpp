@@ -80,12 +80,14 @@ double KernelSpec::flops() const {
 
 double KernelSpec::bytes() const {
   double bytes = 0;
-  for (const auto &list : {operands, outputs})
-    for (const KernelOperand &operand : list) {
+  for (const auto *list : {&operands, &outputs})
+    for (const KernelOperand &operand : *list) {
       double elements = 1;
       for (size_t d = 0; d < operand.strides.size(); ++d)
         if (operand.strides[d] != 0 && !(operand.perRow && d >= numOuter()))
-          elements *= static_cast<double>(domain[d]);
+          elements *= static_cast<double>(
+              list == &outputs && d >= numOuter() && storedPoints >= 0 ? storedPoints
+                                                                       : domain[d]);
       if (!operand.view.dims.empty()) // at computed places: one for each point, or all
         elements = std::min(points(), static_cast<double>(operand.view.elements()));
       bytes += elements * static_cast<double>(byteWidth(operand.type));

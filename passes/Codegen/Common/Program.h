@@ -141,6 +141,9 @@ inline constexpr double hiddenBelow = -1e30, hiddenLogit = -1e29;
 struct KernelSpec {
   std::vector<int64_t> domain;
   int64_t rowDims = 0;
+  /// Points from the begin of a row on at which outputs are stored, where the row is one
+  /// dim: nobody reads those behind. −1: all.
+  int64_t storedPoints = -1;
   /// Operands first, then outputs, then scratch: the order of the task's operands.
   std::vector<KernelOperand> operands, outputs;
   std::vector<KernelNode> nodes; ///< arguments before users

@@ -479,6 +479,19 @@ void TaskFormer::formInPlace(Operation *op, KernelBuilder &builder) {
   builder.finish(sourceName(op));
 }
 
+/// How many elements from the begin of `dim` on are read of a result, by slices of it;
+/// all, if it is read otherwise.
+static int64_t readAlong(Value result, size_t dim) {
+  int64_t most = 0;
+  for (Operation *user : result.getUsers()) {
+    auto slice = dyn_cast<graph::SliceOp>(user);
+    if (!slice || slice.getStarts()[dim] != 0 || slice.getSteps()[dim] != 1)
+      return shapeOf(result)[dim];
+    most = std::max(most, shapeOf(slice.getResult())[dim]);
+  }
+  return most;
+}
+
 LogicalResult TaskFormer::formKernel(Operation *op) {
   const int32_t number = fusion.groupAt(op);
   const kernels::Group &group = fusion.group(number);
@@ -506,6 +519,7 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
   for (int32_t kept : group.kept)
     results.push_back(fusion.value(kept));
   SmallVector<int> nodes;
+  int64_t stored = 0;
   for (Value result : results)
     nodes.push_back(builder.nodeOf(result));
   for (auto [i, result, node] : llvm::enumerate(results, nodes)) {
@@ -519,10 +533,18 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
       for (int64_t d : group.rowDims)
         view.dims.insert(view.dims.begin() + d, Parts());
     bool perRow = !group.rowDims.empty() && view.shape() != group.domain;
+    // A reduction along one element has a row's shape, but not its dims.
+    if (!perRow && group.rowDims.size() == 1) {
+      const auto dim = static_cast<size_t>(group.rowDims[0]);
+      stored = std::max(stored, shapeOf(result) == group.domain ? readAlong(result, dim)
+                                                                : group.domain[dim]);
+    }
     builder.addOutput(node, tensor, view.broadcast(group.domain), dtypeOf(result),
                       perRow);
     setTensor(result, tensor);
   }
+  if (stored > 0)
+    builder.storeFirst(stored);
   builder.finish(sourceName(op));
   return success();
 }

@@ -295,6 +295,30 @@ Value KernelEmitter::rowPosition() {
   return position;
 }
 
+void KernelEmitter::goTo(Value place) {
+  scopes.emplace_back();
+  for (size_t d = spec.domain.size(); d-- > numOuter();) {
+    point[d] = place;
+    if (d == numOuter())
+      break;
+    Value size = integer(spec.domain[d]);
+    point[d] = arith::RemUIOp::create(builder, location, place, size);
+    place = arith::DivUIOp::create(builder, location, place, size);
+  }
+}
+
+void KernelEmitter::leavePlace() {
+  for (size_t d = numOuter(); d < spec.domain.size(); ++d)
+    point[d] = nullptr;
+  scopes.pop_back();
+}
+
+void KernelEmitter::atPlace(Value place, llvm::function_ref<void()> body) {
+  goTo(place);
+  body();
+  leavePlace();
+}
+
 /// In elements of `type`. The layout is that of KernelBuilder::reserveScratch.
 Value KernelEmitter::scratchOffset(int number, int64_t slot, Value place, Type type) {
   auto begin =
@@ -405,7 +429,8 @@ void KernelEmitter::rowBody() {
   if (isStored)
     return;
   if (llvm::any_of(spec.outputs, [](const KernelOperand &o) { return !o.perRow; }))
-    mapRow([&] { storeOutputs(false); });
+    mapFirst(spec.storedPoints < 0 ? rowElements() : spec.storedPoints,
+             [&] { storeOutputs(false); });
   oncePerRow([&] { storeOutputs(true); });
 }
 

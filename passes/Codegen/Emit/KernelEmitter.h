@@ -51,7 +51,11 @@ public:
   // Row programs.
 
   /// Calls `body` for every point of the row, in any order.
-  virtual void mapRow(llvm::function_ref<void()> body) = 0;
+  void mapRow(llvm::function_ref<void()> body) { mapFirst(rowElements(), body); }
+  /// The same for so many points from the row's begin on: all, or of a row of one dim.
+  virtual void mapFirst(int64_t points, llvm::function_ref<void()> body) = 0;
+  /// Calls `body` at the point of this place of the row.
+  void atPlace(mlir::Value place, llvm::function_ref<void()> body);
   /// What `element` is at all points of the row, combined in any order.
   virtual mlir::Value reduceRow(mlir::Value neutral, Element element,
                                 Combine combine) = 0;
@@ -157,6 +161,9 @@ protected:
   /// What is done once per row.
   virtual void oncePerRow(llvm::function_ref<void()> body) { body(); }
   size_t numOuter() const { return spec.numOuter(); }
+  /// Enters the point of this place of the row.
+  void goTo(mlir::Value place);
+  void leavePlace();
 
   const KernelSpec &spec;
   std::string symbol;

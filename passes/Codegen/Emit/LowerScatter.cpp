@@ -242,7 +242,8 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
         e.storeRowAt(p.number, 0, place, score);
         return place;
       }
-      return packed::entry(p, score, /*isUnsigned=*/false, /*descending=*/true, place);
+      Value key = packed::orderedKey(p, score, /*isUnsigned=*/false, /*descending=*/true);
+      return packed::entry(p, key, place);
     }
 
     Value comesFirst(Value a, Value c) {

@@ -31,29 +31,46 @@ bool packed::fits(Type key, int64_t places) {
 /// Bits of negative numbers ascend as the numbers fall.
 static Value bitsInOrder(Passes &p, Value key) {
   // Minus zero is zero; of what is no number there is one.
-  Type type = key.getType();
+  auto type = cast<FloatType>(key.getType());
+  IntegerType bitsType = p.b.getIntegerType(type.getWidth());
+  auto bitsOf = [&](const APInt &bits) -> Value {
+    return arith::ConstantOp::create(p.b, p.at, IntegerAttr::get(bitsType, bits));
+  };
   Value isNumber = arith::CmpFOp::create(p.b, p.at, arith::CmpFPredicate::ORD, key, key);
   key = arith::AddFOp::create(p.b, p.at, key, p.e.constant(type, 0));
-  Value bits = arith::BitcastOp::create(p.b, p.at, p.b.getI32Type(), key);
-  bits = arith::ExtSIOp::create(p.b, p.at, p.b.getI64Type(), bits);
-  Value isNegative = compare(p.e, arith::CmpIPredicate::slt, bits, p.e.integer(0));
-  Value turned = arith::XOrIOp::create(p.b, p.at, bits, p.e.integer(0x7fffffff));
+  Value bits = arith::BitcastOp::create(p.b, p.at, bitsType, key);
+  Value isNegative = compare(p.e, arith::CmpIPredicate::slt, bits,
+                             bitsOf(APInt::getZero(type.getWidth())));
+  Value most = bitsOf(APInt::getSignedMaxValue(type.getWidth()));
+  Value turned = arith::XOrIOp::create(p.b, p.at, bits, most);
   bits = arith::SelectOp::create(p.b, p.at, isNegative, turned, bits);
-  return arith::SelectOp::create(p.b, p.at, isNumber, bits, p.e.integer(0x7fffffff));
+  return arith::SelectOp::create(p.b, p.at, isNumber, bits, most);
 }
 
-Value packed::entry(Passes &p, Value key, bool isUnsigned, bool descending, Value place) {
-  Type i64 = p.b.getI64Type();
-  Value bits;
+Value packed::orderedKey(Passes &p, Value key, bool isUnsigned, bool descending) {
+  const bool isWide = key.getType().getIntOrFloatBitWidth() > 32;
+  IntegerType type = p.b.getIntegerType(isWide ? 64 : 32);
+  auto bitsOf = [&](const APInt &bits) -> Value {
+    return arith::ConstantOp::create(p.b, p.at, IntegerAttr::get(type, bits));
+  };
+  Value bits = key;
   if (isa<FloatType>(key.getType()))
     bits = bitsInOrder(p, key);
-  else if (!isUnsigned)
-    bits = arith::ExtSIOp::create(p.b, p.at, i64, key);
-  else
-    bits = arith::SubIOp::create(p.b, p.at, arith::ExtUIOp::create(p.b, p.at, i64, key),
-                                 p.e.integer(int64_t(1) << 31));
+  else if (key.getType() != type && isUnsigned)
+    bits = arith::ExtUIOp::create(p.b, p.at, type, key);
+  else if (key.getType() != type)
+    bits = arith::ExtSIOp::create(p.b, p.at, type, key);
+  if (isUnsigned)
+    bits = arith::XOrIOp::create(p.b, p.at, bits,
+                                 bitsOf(APInt::getSignedMinValue(type.getWidth())));
   if (descending)
-    bits = arith::XOrIOp::create(p.b, p.at, bits, p.e.integer(-1));
+    bits = arith::XOrIOp::create(p.b, p.at, bits,
+                                 bitsOf(APInt::getAllOnes(type.getWidth())));
+  return bits;
+}
+
+Value packed::entry(Passes &p, Value key, Value place) {
+  Value bits = arith::ExtSIOp::create(p.b, p.at, p.b.getI64Type(), key);
   bits = arith::ShLIOp::create(p.b, p.at, bits, p.e.integer(32));
   return arith::OrIOp::create(p.b, p.at, bits, place);
 }

@@ -102,21 +102,6 @@ Value GpuEmitter::kept(Value slot, Type type) {
 // Loops
 //===----------------------------------------------------------------------===//
 
-void GpuEmitter::goTo(Value linear, size_t firstDim) {
-  scopes.emplace_back();
-  for (size_t d = spec.domain.size(); d-- > firstDim;) {
-    Value size = integer(spec.domain[d]);
-    point[d] = arith::RemUIOp::create(builder, location, linear, size);
-    linear = arith::DivUIOp::create(builder, location, linear, size);
-  }
-}
-
-void GpuEmitter::leave(size_t firstDim) {
-  for (size_t d = firstDim; d < spec.domain.size(); ++d)
-    point[d] = nullptr;
-  scopes.pop_back();
-}
-
 Value GpuEmitter::strided(Value from, Value to, Value step, Value initial,
                           llvm::function_ref<Value(Value, Value)> body) {
   auto loop = scf::ForOp::create(builder, location, from, to, step,
@@ -131,12 +116,12 @@ Value GpuEmitter::strided(Value from, Value to, Value step, Value initial,
   return loop.getResult(0);
 }
 
-void GpuEmitter::mapRow(llvm::function_ref<void()> body) {
-  strided(thread, integer(rowElements()), integer(threadsPerBlock), nullptr,
+void GpuEmitter::mapFirst(int64_t points, llvm::function_ref<void()> body) {
+  strided(thread, integer(points), integer(threadsPerBlock), nullptr,
           [&](Value linear, Value) {
-            goTo(linear, numOuter());
+            goTo(linear);
             body();
-            leave(numOuter());
+            leavePlace();
             return Value();
           });
   meet();
@@ -188,9 +173,9 @@ Value GpuEmitter::overBlock(Value value, Value neutral, Combine combine) {
 Value GpuEmitter::reduceRow(Value neutral, Element element, Combine combine) {
   Value own = strided(thread, integer(rowElements()), integer(threadsPerBlock), neutral,
                       [&](Value linear, Value so) {
-                        goTo(linear, numOuter());
+                        goTo(linear);
                         Value next = combine(so, element());
-                        leave(numOuter());
+                        leavePlace();
                         return next;
                       });
   return overBlock(own, neutral, combine);
@@ -243,11 +228,11 @@ void GpuEmitter::scanRow(Value neutral, Element element, Combine combine, Step s
       Value linear = at;
       if (backwards)
         linear = arith::SubIOp::create(builder, location, integer(row - 1), at);
-      goTo(linear, numOuter());
+      goTo(linear);
       Value next = combine(so, element());
       if (isLast)
         step(so, next);
-      leave(numOuter());
+      leavePlace();
       return next;
     });
   };

@@ -31,7 +31,7 @@ public:
   using KernelEmitter::KernelEmitter;
   void emit() override;
 
-  void mapRow(llvm::function_ref<void()> body) override;
+  void mapFirst(int64_t points, llvm::function_ref<void()> body) override;
   mlir::Value reduceRow(mlir::Value neutral, Element element, Combine combine) override;
   void scanRow(mlir::Value neutral, Element element, Combine combine, Step step,
                bool backwards) override;
@@ -57,9 +57,6 @@ private:
   mlir::Value shared(mlir::Value slot);
   void keep(mlir::Value slot, mlir::Value value);
   mlir::Value kept(mlir::Value slot, mlir::Type type);
-  /// Goes to the point of the row, or of all, with this number.
-  void goTo(mlir::Value linear, size_t firstDim);
-  void leave(size_t firstDim);
   /// A loop with one carried value, or none if `initial` is null.
   mlir::Value strided(mlir::Value from, mlir::Value to, mlir::Value step,
                       mlir::Value initial,

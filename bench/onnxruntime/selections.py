@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Writes TopK of long and short rows, few and many of them, with numbers by a seed: folders
+for compare.py.
+
+usage: selections.py OUT_DIR [NAME…]
+       selections.py --list
+"""
+import json
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+#: name: (rows, elements of a row, how many are wanted)
+MODELS = {
+    "5_of_2000": (1000, 2000, 5),
+    "50_of_32000": (16, 32_000, 50),
+    "300_of_8400": (1, 8400, 300),
+    "1000_of_4000": (100, 4000, 1000),
+    "1000_of_200000": (1, 200_000, 1000),
+    "5_of_1m": (1, 1_000_000, 5),
+    "100_of_1m": (1, 1_000_000, 100),
+    "1000_of_2m": (1, 2_000_000, 1000),
+    "whole_256": (1000, 256, 256),
+    "whole_200000": (1, 200_000, 200_000),
+}
+
+
+def write(name, folder):
+    rows, extent, count = MODELS[name]
+    graph = helper.make_graph(
+        [helper.make_node("TopK", ["x", "count"], ["values", "places"])], name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, extent])],
+        [helper.make_tensor_value_info("values", TensorProto.FLOAT, [rows, count]),
+         helper.make_tensor_value_info("places", TensorProto.INT64, [rows, count])],
+        [numpy_helper.from_array(np.array([count]), "count")])
+    (folder / "inputs").mkdir(parents=True, exist_ok=True)
+    onnx.save(helper.make_model(graph, ir_version=9,
+                                opset_imports=[helper.make_opsetid("", 17)]),
+              folder / "model.onnx")
+    x = np.random.default_rng(3).standard_normal((rows, extent)).astype(np.float32)
+    (folder / "inputs/input_0.pb").write_bytes(
+        numpy_helper.from_array(x, "x").SerializeToString())
+    (folder / "case.json").write_text(json.dumps({"inputs": ["x"], "shapes": {}}))
+
+
+def main():
+    if sys.argv[1:2] == ["--list"]:
+        print("\n".join(MODELS))
+        return
+    for name in sys.argv[2:] or MODELS:
+        write(name, pathlib.Path(sys.argv[1]) / name)
+
+
+if __name__ == "__main__":
+    main()
