@@ -88,9 +88,15 @@ def step(row):
             [{"nodes": SCORES}] if recompute.startswith("selective") else "none"}
 
 
-#: Seconds of a step, of its device and links alone, and what the host starts.
-Price = collections.namedtuple("Price", "step device launches")
+#: Seconds of a step; of its passes (forward with what is computed again, backward,
+#: update) those of the device and its links, and what the host starts.
+Price = collections.namedtuple("Price", "step passes")
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1}
+
+
+def _seconds(text):
+    value, unit = text.split()
+    return float(value) * UNITS[unit]
 
 
 class Pricer:
@@ -137,9 +143,7 @@ class Pricer:
                               text=True)
         if done.returncode:
             raise RuntimeError(done.stderr[-500:])
-        times = re.search(r"^step: (\S+ \S+) = (\S+ \S+) of work \+ (\S+ \S+) of",
-                          done.stdout, re.M).groups()
-        step, work, exposed = (float(value) * UNITS[unit]
-                               for value, unit in (time.split() for time in times))
-        launches = re.search(r" by its kernels: (\d+) ", done.stdout)
-        return Price(step, work + exposed, int(launches[1]))
+        step = _seconds(re.search(r"^step: (\S+ \S+) =", done.stdout, re.M)[1])
+        passes = re.findall(r"(?:again|backward|update) (\S+ \S+) in (\d+) launches",
+                            done.stdout)
+        return Price(step, [(_seconds(time), int(count)) for time, count in passes])

@@ -22,7 +22,6 @@ static constexpr Text spaces[] = {
 static constexpr Text relaxations[] = {
     {Bound::Memory, "the memory limit"},
     {Bound::PartOfRecompute, "a part of what is computed again"},
-    {Bound::Launches, "how long the host takes to start kernels"},
 };
 
 Bound search::leastOf(const Bound &a, const Bound &b) {

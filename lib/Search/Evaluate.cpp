@@ -12,15 +12,12 @@ struct Clock : StepObserver {
   explicit Clock(const Timing &timing) : timing(timing) {}
   void onStep(const Step &step, int64_t elementBytes) override {
     total += repeated(timing.step(step, elementBytes), trips);
-    steps += trips;
   }
   void onWindow(const Halo &halo, int64_t elementBytes) override {
     total += repeated(timing.window(halo, elementBytes), trips);
-    steps += trips;
   }
   const Timing &timing;
   Picos total = 0;
-  int64_t steps = 0;
 };
 } // namespace
 
@@ -41,31 +38,18 @@ Picos search::breakingTime(Timing &timing, const Decided &plan, int32_t number) 
   return repeated(timing.breaking(number, produced, wanted), graph.ops[producer].trips);
 }
 
-PlanCost search::priceConversions(Timing &timing, const Decided &plan) {
+PlanCost search::evaluate(Timing &timing, const Decided &plan) {
+  const FlowGraph &graph = timing.graph;
   PlanCost cost;
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    cost.compute += timing.op(static_cast<int32_t>(op), plan.strategies[op]);
   Clock clock(timing);
-  Price price = partita::price(timing.graph, plan.strategies, plan.servings, &clock);
+  Price price = partita::price(graph, plan.strategies, plan.servings, &clock);
   cost.conversions = clock.total;
+  for (size_t v = 0; v < graph.values.size(); ++v)
+    cost.conversions += breakingTime(timing, plan, static_cast<int32_t>(v));
   cost.receivedBytes = price.receivedBytes;
   cost.collectives = price.collectives;
   cost.peakBuffer = price.peakBytes;
-  cost.launches = clock.steps;
-  return cost;
-}
-
-PlanCost search::evaluate(Timing &timing, const Decided &plan) {
-  const FlowGraph &graph = timing.graph;
-  PlanCost cost = priceConversions(timing, plan);
-  for (size_t op = 0; op < graph.ops.size(); ++op)
-    cost.compute += timing.op(static_cast<int32_t>(op), plan.strategies[op]);
-  for (size_t v = 0; v < graph.values.size(); ++v)
-    cost.conversions += breakingTime(timing, plan, static_cast<int32_t>(v));
-  for (size_t op = 0; op < graph.ops.size(); ++op) {
-    const auto number = static_cast<int32_t>(op);
-    if (graph.ops[op].kind == FlowKind::Compute && !timing.isView(number) &&
-        !timing.isJoined(number))
-      cost.launches += graph.ops[op].trips;
-  }
-  cost.host = repeated(picosOf(timing.placement.topology().stack.launch), cost.launches);
   return cost;
 }

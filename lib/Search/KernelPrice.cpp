@@ -3,9 +3,11 @@
 
 #include "partita/Cost/Compute.h"
 #include "partita/Kernels/Group.h"
+#include "partita/Rule/Sharding/Price.h"
 #include "partita/Search/LocalProgram.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 using namespace partita;
@@ -27,6 +29,47 @@ kernels::Target search::kernelTarget(const Device &device) {
 }
 
 namespace {
+/// Passes of a program, as a host runs them.
+enum class Pass : uint8_t { Forward, Backward, Update };
+
+/// The user's program runs again what a step computes again.
+Pass passOf(const FlowOp &op) {
+  if (op.phase == Phase::Update)
+    return Pass::Update;
+  return op.isForward() || op.repeats >= 0 ? Pass::Forward : Pass::Backward;
+}
+
+using Passes = std::array<PlanCost::Pass, 3>;
+
+PlanCost::Pass &at(Passes &passes, Pass pass) {
+  return passes[static_cast<size_t>(pass)];
+}
+
+/// Steps of conversions, of the passes that make what they convert.
+struct StepTimes : StepObserver {
+  StepTimes(Timing &timing, Passes &passes) : timing(timing), passes(passes) {}
+  void onStep(const Step &step, int64_t elementBytes) override {
+    add(timing.step(step, elementBytes));
+  }
+  void onWindow(const Halo &halo, int64_t elementBytes) override {
+    add(timing.window(halo, elementBytes));
+  }
+  void add(Picos time) {
+    const FlowGraph &graph = timing.graph;
+    const int32_t producer =
+        value < 0 ? -1 : graph.values[static_cast<size_t>(value)].producer;
+    PlanCost::Pass &part =
+        at(passes, producer < 0 ? Pass::Forward
+                                : passOf(graph.ops[static_cast<size_t>(producer)]));
+    part.device += repeated(time, trips);
+    part.launches += trips;
+    total += repeated(time, trips);
+  }
+  Timing &timing;
+  Passes &passes;
+  Picos total = 0;
+};
+
 /// Kernels and calls of one function of a rank's program.
 class FunctionPrice {
 public:
@@ -41,8 +84,8 @@ public:
       addOp(static_cast<int32_t>(o));
   }
 
-  double seconds = 0; ///< of one trip
-  int64_t launches = 0;
+  std::array<double, 3> seconds{}; ///< of one trip, by pass
+  std::array<int64_t, 3> launches{};
 
 private:
   void addGroup(int32_t number);
@@ -55,9 +98,13 @@ private:
     const int32_t flow = function.flowValues[static_cast<size_t>(value)];
     return flow >= 0 && timing.isFar(flow);
   }
-  void addKernel(double bytes, double operations, double far) {
-    seconds += groupSeconds(device, bytes, operations, far);
-    ++launches;
+  /// Adds what takes so long to the pass of the op; `isStarted` by the host.
+  void add(int32_t op, double time, bool isStarted) {
+    const int32_t flow = function.flowOps[static_cast<size_t>(op)];
+    const auto pass =
+        static_cast<size_t>(passOf(timing.graph.ops[static_cast<size_t>(flow)]));
+    seconds[pass] += time;
+    launches[pass] += isStarted ? 1 : 0;
   }
 
   const Timing &timing;
@@ -98,7 +145,8 @@ void FunctionPrice::addGroup(int32_t number) {
   for (int32_t value : group.kept)
     bytes += bytesOf(value);
   // A device that says no rate has that of the arithmetic, which traffic hides.
-  addKernel(bytes, device.pointwise > 0 ? operations : 0, far);
+  add(group.root, groupSeconds(device, bytes, device.pointwise > 0 ? operations : 0, far),
+      true);
 }
 
 void FunctionPrice::addOp(int32_t number) {
@@ -108,16 +156,16 @@ void FunctionPrice::addOp(int32_t number) {
   if (!function.isOwn[at])
     return;
   const Strategy &strategy = plan.strategies[static_cast<size_t>(flow)];
-  seconds += static_cast<double>(timing.masks(flow, strategy)) * 1e-12;
+  add(number, static_cast<double>(timing.masks(flow, strategy)) * 1e-12, false);
   if (op.facts.isFusable() || op.facts.kind == OpKind::View)
     return;
   if (op.facts.kind == OpKind::Engine || op.facts.kind == OpKind::Attention) {
-    seconds += static_cast<double>(timing.call(flow, strategy)) * 1e-12;
+    double time = static_cast<double>(timing.call(flow, strategy)) * 1e-12;
     for (const kernels::PostStep &post : grouping.chains[at])
       if (post.operand >= 0)
-        seconds += streamSeconds(device, bytesOf(post.operand),
-                                 isFar(post.operand) ? bytesOf(post.operand) : 0);
-    ++launches;
+        time += streamSeconds(device, bytesOf(post.operand),
+                              isFar(post.operand) ? bytesOf(post.operand) : 0);
+    add(number, time, true);
     return;
   }
   double written = 0, read = 0, far = 0;
@@ -128,17 +176,38 @@ void FunctionPrice::addOp(int32_t number) {
     read += moved;
     far += isFar(value) ? moved : 0;
   }
-  addKernel(read + written, 0, far);
+  add(number, groupSeconds(device, read + written, 0, far), true);
+}
+
+/// Forward and backward pass take the longer of the device and its host, which runs ahead
+/// through both.
+static Picos waitingIn(const Passes &passes, const Stack &stack) {
+  const PlanCost::Pass &forward = passes[static_cast<size_t>(Pass::Forward)],
+                       &backward = passes[static_cast<size_t>(Pass::Backward)];
+  const Picos host = repeated(picosOf(stack.launch), forward.launches) +
+                     repeated(picosOf(stack.backwardLaunch), backward.launches);
+  return std::max<Picos>(0, host - forward.device - backward.device);
 }
 
 PlanCost search::priceKernels(Timing &timing, const Decided &plan,
                               const kernels::Target &target) {
-  PlanCost cost = priceConversions(timing, plan);
+  PlanCost cost;
+  StepTimes steps(timing, cost.passes);
+  const Price price =
+      partita::price(timing.graph, plan.strategies, plan.servings, &steps);
+  cost.conversions = steps.total;
+  cost.receivedBytes = price.receivedBytes;
+  cost.collectives = price.collectives;
+  cost.peakBuffer = price.peakBytes;
   for (const LocalFunction &function : localProgram(timing.graph, plan)) {
-    const FunctionPrice price(timing, plan, function, target);
-    cost.compute += repeated(picosOf(price.seconds), function.trips);
-    cost.launches += repeated(price.launches, function.trips);
+    const FunctionPrice one(timing, plan, function, target);
+    for (size_t pass = 0; pass < cost.passes.size(); ++pass) {
+      const Picos time = repeated(picosOf(one.seconds[pass]), function.trips);
+      cost.compute += time;
+      cost.passes[pass].device += time;
+      cost.passes[pass].launches += repeated(one.launches[pass], function.trips);
+    }
   }
-  cost.host = repeated(picosOf(timing.placement.topology().stack.launch), cost.launches);
+  cost.waiting = waitingIn(cost.passes, timing.placement.topology().stack);
   return cost;
 }

@@ -51,9 +51,7 @@ Profile search::profileOf(Timing &timing, const Decided &plan) {
   add("other kernels", others);
   for (const auto &[kind, time] : ledger.times)
     add(kind, time);
-  const PlanCost cost = evaluate(timing, plan);
-  add("kernels parted by conversions", cost.conversions - ledger.total);
-  add("waiting for the host", cost.waiting());
+  add("kernels parted by conversions", evaluate(timing, plan).conversions - ledger.total);
   profile.links = ledger.links;
   profile.memory = memoryOverTime(timing, plan);
   return profile;

@@ -117,8 +117,7 @@ Expected<std::optional<Bound>> search::boundOfAnyRecompute(const FlowGraph &grap
   if (!*answer)
     return std::nullopt;
   return Bound{static_cast<Picos>((*answer)->solution.lowerBound),
-               spaceOf(graph, (*answer)->tiedLayers),
-               Bound::PartOfRecompute | unboundedOf(placement)};
+               spaceOf(graph, (*answer)->tiedLayers), Bound::PartOfRecompute};
 }
 
 Expected<std::optional<RecomputeChoice>>

@@ -40,10 +40,6 @@ unsigned search::spaceOf(const FlowGraph &graph, size_t tiedLayers) {
          (tiedLayers > 0 ? Bound::EqualLayersAlike : 0U);
 }
 
-unsigned search::unboundedOf(const Placement &placement) {
-  return placement.topology().stack.launch > 0 ? Bound::Launches : 0U;
-}
-
 static double secondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -158,9 +154,9 @@ std::optional<Result> Task::begin() {
   if (auto ok = most.rounds->relax(); !ok)
     return fail({ok.error().message});
   found.solveSeconds = secondsSince(start);
-  found.bound = found.freeBound = {
-      lowerBound(), spaceOf(candidate.graph, found.tiedLayers),
-      (options.memoryLimit ? Bound::Memory : 0U) | unboundedOf(candidate.placement)};
+  found.bound =
+      found.freeBound = {lowerBound(), spaceOf(candidate.graph, found.tiedLayers),
+                         options.memoryLimit ? Bound::Memory : 0U};
   return std::nullopt;
 }
 
@@ -239,8 +235,7 @@ Expected<solver::Solution> Task::run(Space &space, const Limits &limits) {
 
 Bound Task::boundOf(const Space &space, const solver::Solution &answer) const {
   const Bound own{static_cast<Picos>(answer.lowerBound),
-                  found.freeBound.within | (&space == &most ? Bound::CountedBytes : 0U),
-                  unboundedOf(candidate.placement)};
+                  found.freeBound.within | (&space == &most ? Bound::CountedBytes : 0U)};
   return own.time > found.freeBound.time ? own : found.freeBound;
 }
 

@@ -121,7 +121,8 @@ static Expected<Host> readHost(const JsonValue &value, Host host) {
 
 static Expected<Stack> readStack(const JsonValue &value) {
   Stack stack;
-  if (auto ok = value.allowOnly({"name", "launch", "attention_apart"}); !ok)
+  if (auto ok = value.allowOnly({"name", "launch", "backward_launch", "attention_apart"});
+      !ok)
     return tl::unexpected(ok.error());
   if (auto name = value.at("name"); !name)
     return tl::unexpected(name.error());
@@ -130,6 +131,10 @@ static Expected<Stack> readStack(const JsonValue &value) {
   auto ok = readMember(value, "name", stack.name, text)
                 .and_then([&] {
                   return readMember(value, "launch", stack.launch, readNonNegative);
+                })
+                .and_then([&] {
+                  return readMember(value, "backward_launch", stack.backwardLaunch,
+                                    readNonNegative);
                 })
                 .and_then([&] {
                   return readMember(value, "attention_apart", stack.attentionApart, flag);
@@ -147,12 +152,13 @@ static Expected<void> takeStack(const JsonValue &value, Topology &topology) {
   if (!name)
     return tl::unexpected(name.error());
   auto known = stackPresets(topology.device.name);
-  const auto preset = std::ranges::find(known, *name, &StackPreset::name);
+  const auto preset = std::ranges::find(
+      known, *name, [](const StackPreset &it) { return it.stack.name; });
   if (preset == known.end()) {
     std::vector<std::string> names;
     for (const StackPreset &it : known)
-      names.push_back(it.name);
-    return value.error("no constants of a stack \"" + *name + "\" are known for device " +
+      names.push_back(it.stack.name);
+    return value.error("no figures of a stack \"" + *name + "\" are known for device " +
                        topology.device.name +
                        (names.empty() ? "" : "; there are " + listed(names)));
   }

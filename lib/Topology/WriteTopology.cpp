@@ -101,6 +101,7 @@ std::string partita::writeTopology(const Topology &topology) {
     json.beginObject();
     json.member("name", std::string_view(stack.name));
     json.member("launch", stack.launch);
+    json.member("backward_launch", stack.backwardLaunch);
     json.member("attention_apart", stack.attentionApart);
     json.endObject();
   }

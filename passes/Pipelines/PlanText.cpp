@@ -145,13 +145,23 @@ std::string partita::boundText(const Bound &bound, Picos total) {
   return text;
 }
 
+/// What passes take, of a plan that was priced.
+static std::string passesText(const PlanCost &cost) {
+  static constexpr const char *names[] = {"forward and again", "backward", "update"};
+  std::string text;
+  for (size_t i = 0; i < cost.passes.size(); ++i)
+    text += (i > 0 ? ", " : "") + std::string(names[i]) + " " +
+            timeText(cost.passes[i].device) + " in " +
+            std::to_string(cost.passes[i].launches) + " launches";
+  return text;
+}
+
 std::string partita::storyBoundText(const PlanStory &story) {
+  const PlanCost &cost = story.best().found->cost;
   return story.result.isGiven
-             ? "priced as it is given, by its kernels: " +
-                   std::to_string(story.best().found->cost.launches) +
-                   " kernels, calls and steps of communication; nothing was searched, "
-                   "and there is no bound"
-             : boundText(boundOf(story.result.nodes), story.best().found->cost.total());
+             ? "priced as it is given, by its kernels: " + passesText(cost) +
+                   "; nothing was searched, and there is no bound"
+             : boundText(boundOf(story.result.nodes), cost.total());
 }
 
 static std::string withStack(const PlanTarget &target) {
@@ -176,8 +186,8 @@ std::string partita::planText(const PlanStory &story) {
   result += "step: " + timeText(total) + " = " + timeText(found.cost.compute) +
             " of work + " + timeText(found.cost.conversions) +
             " of exposed communication" +
-            (found.cost.waiting() > 0
-                 ? " + " + timeText(found.cost.waiting()) + " of waiting for the host"
+            (found.cost.waiting > 0
+                 ? " + " + timeText(found.cost.waiting) + " of waiting for the host"
                  : "") +
             " (" + std::to_string(found.cost.receivedBytes) + " B received in " +
             std::to_string(found.cost.collectives) + " collectives per rank)\n";
@@ -198,6 +208,11 @@ std::string partita::planText(const PlanStory &story) {
                         found.variables, found.edges, found.tiedLayers,
                         durationText(story.importSeconds).c_str(),
                         durationText(build).c_str(), durationText(solve).c_str());
+  if (const Stack &stack = story.target.topology.stack;
+      !story.result.isGiven && stack.launch + stack.backwardLaunch > 0)
+    result += "the host of " + stack.name +
+              " may be slower than the device, which a search does not know and --price "
+              "does\n";
   for (const std::string &note : best.notes)
     result += note + "\n";
   for (const std::string &choice : story.result.notes)

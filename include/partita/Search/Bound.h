@@ -34,7 +34,6 @@ struct Bound {
   enum Relaxation : unsigned {
     Memory = 1,
     PartOfRecompute = 2, ///< as RecomputeBound.h has it
-    Launches = 4,        ///< PlanCost::host
   };
 
   Picos time = 0;

@@ -13,7 +13,7 @@
 #include "partita/Search/Timing.h"
 #include "partita/Solver/Problem.h"
 
-#include <algorithm>
+#include <array>
 #include <memory>
 
 namespace partita::search {
@@ -158,15 +158,19 @@ struct PlanCost {
   Picos compute = 0, conversions = 0;
   int64_t receivedBytes = 0, collectives = 0;
   int64_t peakBuffer = 0; ///< see partita::Price
-  int64_t launches = 0;   ///< kernels and collectives that the host of a rank starts
-  Picos host = 0;         ///< in which it does (Stack::launch)
-  /// How long the device and its links wait for the host.
-  Picos waiting() const { return std::max<Picos>(0, host - compute - conversions); }
-  Picos total() const { return compute + conversions + waiting(); }
+  /// What a pass takes of the device and its links, and how many kernels, calls and steps
+  /// of conversions its host starts.
+  struct Pass {
+    Picos device = 0;
+    int64_t launches = 0;
+  };
+  /// Forward, with what is computed again; backward; update. Known of prices by kernels
+  /// alone (KernelPrice.h).
+  std::array<Pass, 3> passes = {};
+  Picos waiting = 0; ///< of the device for its host, likewise
+  Picos total() const { return compute + conversions + waiting; }
 };
 PlanCost evaluate(Timing &timing, const Decided &plan);
-/// Cost of the steps of conversions alone.
-PlanCost priceConversions(Timing &timing, const Decided &plan);
 
 /// What it costs, in all trips, that a conversion takes a value out of its kernel: 0
 /// where none does.

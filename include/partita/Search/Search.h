@@ -62,10 +62,6 @@ Expected<Model> modelOf(Timing &timing, const SearchOptions &options,
 /// Plans that a search of the program speaks of (Bound::Space), without a limit.
 unsigned spaceOf(const FlowGraph &graph, size_t tiedLayers);
 
-/// Parts of a step's time that bounds on a placement leave out of account
-/// (Bound::Relaxation).
-unsigned unboundedOf(const Placement &placement);
-
 /// Why there is no plan.
 struct NotFound {
   std::string message;

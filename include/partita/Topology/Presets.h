@@ -22,19 +22,11 @@ std::vector<std::string> serverPresetNames();
 std::optional<LinkLevel> levelPreset(std::string_view name);
 std::vector<std::string> levelPresetNames();
 
-/// What a software stack reaches of a device in 16-bit floats, and of the links of its
-/// servers: eight constants, fitted to steps that were measured (docs/published.md).
+/// A software stack on a device: its host's launches, fitted to steps that were measured
+/// (docs/published.md), and which ops it joins. Device and links are as they are.
 struct StackPreset {
-  std::string name;
-  double launch = 0;            ///< Stack::launch
-  double efficiency = 1;        ///< MatmulModel::efficiency
-  double halfTile = 0;          ///< MatmulModel::halfTile
-  double fillSteps = 0;         ///< MatmulModel::fillSteps
-  double memoryEfficiency = 1;  ///< Device::memoryEfficiency
-  double linkEfficiency = 1;    ///< LinkLevel::efficiency of the innermost level
-  double linkRamp = 0;          ///< LinkLevel::ramp of all levels
-  double networkEfficiency = 1; ///< LinkLevel::efficiency of the other levels
-  bool functionsApart = false, attentionApart = false; ///< what it joins
+  Stack stack;
+  bool functionsApart = false; ///< MatmulModel::functionsApart
 
   void applyTo(Topology &topology) const;
 };

@@ -123,9 +123,11 @@ struct Host {
 /// The software that runs a program on the devices, where it is not Partita's.
 struct Stack {
   std::string name; ///< empty: Partita's own
-  /// Seconds in which the host of a device starts one kernel or collective. Kernels run
-  /// meanwhile: a program takes the longer of both.
-  double launch = 0;
+  /// Seconds in which the host of a device starts one kernel or collective of a forward
+  /// pass (or of what is computed again), and of a backward pass. Kernels run meanwhile:
+  /// both passes together take the longer of device and host. The update begins when all
+  /// gradients are there, and starts few kernels.
+  double launch = 0, backwardLaunch = 0;
   /// Whether a training step computes attention by two products, with a tensor of
   /// queries × keys between them.
   bool attentionApart = false;

@@ -170,7 +170,7 @@ TEST_CASE("cluster: errors name the member and the value") {
         "c.json: levels[1]: with this level there are more than 2^20 devices");
 }
 
-TEST_CASE("cluster: a stack by name has constants for device and links") {
+TEST_CASE("cluster: a stack by name brings its figures") {
   auto read = [](const std::string &stack) {
     return readTopology(R"({"server": "DGX-A100", "levels": [{"name": "net",
         "preset": "hdr", "size": 2}], "stack": )" +
@@ -186,17 +186,16 @@ TEST_CASE("cluster: a stack by name has constants for device and links") {
   REQUIRE(known);
   const StackPreset preset = stackPresets("A100-80GB").at(0);
   CHECK(known->stack.name == "megatron-2021");
-  CHECK(known->stack.launch == preset.launch);
+  CHECK(known->stack.launch == preset.stack.launch);
+  CHECK(known->stack.backwardLaunch == preset.stack.backwardLaunch);
   CHECK(known->stack.attentionApart);
-  CHECK(known->device.matmul.efficiency == preset.efficiency);
   CHECK(known->device.matmul.functionsApart);
-  CHECK(known->levels[0].efficiency == preset.linkEfficiency);
-  CHECK(known->levels[1].efficiency == preset.networkEfficiency);
   // What is written is read as it was.
   auto again = readTopology(writeTopology(*known), "c.json");
   REQUIRE(again);
   CHECK(again->stack.name == known->stack.name);
   CHECK(again->stack.launch == known->stack.launch);
+  CHECK(again->stack.backwardLaunch == known->stack.backwardLaunch);
   CHECK(again->stack.attentionApart);
 }
 
@@ -205,7 +204,7 @@ TEST_CASE("cluster: stacks that are not known are errors") {
     return failure(R"({"server": ")" + server + R"(", "stack": )" + stack + "}");
   };
   CHECK(of("DGX-A100", "\"jax\"") ==
-        "c.json: stack: no constants of a stack \"jax\" are known for device "
+        "c.json: stack: no figures of a stack \"jax\" are known for device "
         "A100-80GB; there are megatron-2021");
   CHECK(of("DGX-H100", "\"megatron-2021\"").find("known for device H100-80GB") !=
         std::string::npos);
