@@ -101,7 +101,7 @@ static std::string differenceOf(const Node &a, const Node &b) {
                 : "attribute '" + attribute + "' differs";
 }
 
-static std::string typeText(DType type, const std::vector<int64_t> &shape) {
+std::string onnx_model::typeText(DType type, const std::vector<int64_t> &shape) {
   std::string text = std::string(name(type)) + "[";
   for (size_t i = 0; i < shape.size(); ++i)
     text += (i ? ", " : "") + std::to_string(shape[i]);
@@ -121,12 +121,14 @@ static tl::unexpected<Error> differ(const Model &a, const Model &b,
 
 static Expected<void> compareEnds(const Model &a, const Model &b) {
   const Graph &x = a.graph, &y = b.graph;
-  auto property = [](const Model &model) {
-    auto found = model.metadata.find(std::string(statesKey));
-    return found == model.metadata.end() ? std::string() : found->second;
-  };
-  if (property(a) != property(b))
-    return differ(a, b, "property '" + std::string(statesKey) + "' differs");
+  for (std::string_view key : commonKeys) {
+    auto lines = [&](const Model &model) {
+      auto found = model.metadata.find(std::string(key));
+      return found == model.metadata.end() ? std::string() : found->second;
+    };
+    if (lines(a) != lines(b))
+      return differ(a, b, "property '" + std::string(key) + "' differs");
+  }
   for (size_t i = 0; i < std::max(x.inputs.size(), y.inputs.size()); ++i) {
     auto text = [&](const Graph &graph) {
       return i < graph.inputs.size()
@@ -377,12 +379,9 @@ static bool isRankText(const std::string &text) {
 
 Expected<void> onnx_model::checkRank(const Model &model, int64_t rank, int64_t ranks) {
   const std::string &text = model.graph.name;
-  long long own = 0, all = 0, stage = 0, stages = 0;
-  if (std::sscanf(text.c_str(), "rank %lld of %lld of stage %lld of %lld", &own, &all,
-                  &stage, &stages) == 4 &&
-      text == stageText(own, all, stage, stages))
+  if (auto place = StagePlace::parse(text))
     return makeError("'" + model.path + "' is the file of " + text + "; --stages " +
-                     std::to_string(stages) + " reads those of all stages");
+                     std::to_string(place->stages) + " reads those of all stages");
   if (!isRankText(text) || text == rankText(rank, ranks))
     return {};
   return makeError("'" + model.path + "' is the file of " + text + ", and is given " +

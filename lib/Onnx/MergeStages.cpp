@@ -14,10 +14,18 @@
 using namespace partita;
 using namespace partita::onnx_model;
 
-std::string onnx_model::stageText(int64_t rank, int64_t ranks, int64_t stage,
-                                  int64_t stages) {
+std::string StagePlace::text() const {
   return rankText(rank, ranks) + " of stage " + std::to_string(stage) + " of " +
          std::to_string(stages);
+}
+
+std::optional<StagePlace> StagePlace::parse(const std::string &text) {
+  long long rank = 0, ranks = 0, stage = 0, stages = 0;
+  if (std::sscanf(text.c_str(), "rank %lld of %lld of stage %lld of %lld", &rank, &ranks,
+                  &stage, &stages) != 4)
+    return std::nullopt;
+  StagePlace place{rank, ranks, stage, stages};
+  return place.text() == text ? std::optional(place) : std::nullopt;
 }
 
 std::vector<std::string> onnx_model::linesOf(const Model &model, std::string_view key) {
@@ -53,20 +61,16 @@ sortFiles(std::vector<Model> files, const std::vector<Mesh> &meshes) {
     sorted[s].resize(static_cast<size_t>(meshes[s].numRanks()));
   std::map<std::pair<int64_t, int64_t>, std::string> paths;
   for (size_t i = 0; i < files.size(); ++i) {
-    const std::string &text = files[i].graph.name;
     std::pair<int64_t, int64_t> place = places[i];
-    long long rank = 0, ranks = 0, stage = 0, stages = 0;
-    const bool says = std::sscanf(text.c_str(), "rank %lld of %lld of stage %lld of %lld",
-                                  &rank, &ranks, &stage, &stages) == 4 &&
-                      text == stageText(rank, ranks, stage, stages);
-    if (says)
-      place = {stage, rank};
-    if (says && (stages != static_cast<int64_t>(meshes.size()) || stage < 0 ||
-                 stage >= stages || rank < 0 || rank >= ranks ||
-                 meshes[static_cast<size_t>(stage)].numRanks() != ranks))
-      return makeError("'" + files[i].path + "' is the file of " + text + ", which the " +
-                       std::to_string(meshes.size()) +
-                       " stages and their meshes do not have");
+    if (auto said = StagePlace::parse(files[i].graph.name)) {
+      place = {said->stage, said->rank};
+      if (said->stages != static_cast<int64_t>(meshes.size()) || said->stage < 0 ||
+          said->stage >= said->stages || said->rank < 0 || said->rank >= said->ranks ||
+          meshes[static_cast<size_t>(said->stage)].numRanks() != said->ranks)
+        return makeError("'" + files[i].path + "' is the file of " + said->text() +
+                         ", which the " + std::to_string(meshes.size()) +
+                         " stages and their meshes do not have");
+    }
     if (auto [other, isNew] = paths.emplace(place, files[i].path); !isNew)
       return makeError("'" + other->second + "' and '" + files[i].path +
                        "' are both for rank " + std::to_string(place.second) +
@@ -152,6 +156,9 @@ private:
   static Expected<void> checkRanks(const Model &model, const Node &node,
                                    std::vector<int64_t> wanted, const char *what) {
     const auto *said = node.attribute<std::vector<int64_t>>("ranks");
+    if (!said && node.attributes.contains("ranks"))
+      return tl::unexpected(
+          errorAt(model, node, "has an attribute 'ranks' that is no list of numbers"));
     if (!said)
       return {};
     std::vector<int64_t> sorted = *said;
@@ -263,6 +270,11 @@ private:
       return tl::unexpected(errorAt(model, node,
                                     "needs attributes 'shape' and 'type', the number of "
                                     "an element type of ONNX, and has no inputs"));
+    for (int64_t extent : *shape)
+      if (extent < 0)
+        return tl::unexpected(errorAt(model, node,
+                                      "has a dim of size " + std::to_string(extent) +
+                                          " in attribute 'shape'"));
     auto sent = sends.find(value);
     if (sent == sends.end() || crossings[sent->second.crossing].from == stage)
       return tl::unexpected(

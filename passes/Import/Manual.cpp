@@ -702,7 +702,14 @@ static Expected<Values> importDistCollective(Importer &importer, const Node &nod
   });
 }
 
+/// Nodes between stages, which are ends where all stages' files are read.
+static Expected<Values> importCrossing(Importer &, const Node &) {
+  return makeError("crosses stages, and --stages reads the files of all of them");
+}
+
 void import::addManual(HandlerTable &table) {
+  table["partita.Send"] = importCrossing;
+  table["partita.Receive"] = importCrossing;
   table["partita.AllReduce"] = importAllReduce;
   table["partita.AllGather"] = importAllGather;
   table["partita.ReduceScatter"] = importReduceScatter;

@@ -335,6 +335,8 @@ private:
         return ok;
       program.stages.push_back(std::move(product.module));
     }
+    if (auto ok = checkSliced(sliced, program.stages); !ok)
+      return ok;
     return crossingsOf(*models, program.stages).map([&](auto crossings) {
       program.crossings = std::move(crossings);
     });

@@ -186,7 +186,8 @@ static Expected<RankFiles> writeProgram(const Request &request, RankDialect dial
   const WeightTensor weights = weightsFrom(compiler.weights);
   if (ok = writeStates(compiler, weights, folder); !ok)
     return tl::unexpected(ok.error());
-  Part part{.module = *compiler.module};
+  Part part;
+  part.module = *compiler.module;
   for (int64_t rank = 0; rank < request.mesh().numRanks(); ++rank)
     part.ranks.push_back(rank);
   return writeAll({part}, weights, dialect, folder);

@@ -2,6 +2,7 @@
 #include "passes/Pipelines/ReadStages.h"
 
 #include "dialects/Graph/Graph.h"
+#include "partita/Onnx/MergeRanks.h"
 #include "passes/Import/MarkStates.h"
 #include "passes/Pipelines/Pipelines.h"
 
@@ -20,15 +21,20 @@ using onnx_model::StagedModels;
 
 /// The number that all files say; 0: none does.
 static Expected<int64_t> saidMicroBatches(const StagedModels &models) {
+  constexpr int64_t most = 65536; // as of --micro-batches
   int64_t said = -1;
   for (const Model &model : models.stages) {
     int64_t own = 0;
-    for (const std::string &text : linesOf(model, onnx_model::microBatchesKey)) {
+    auto found = model.metadata.find(std::string(onnx_model::microBatchesKey));
+    if (found != model.metadata.end()) {
+      const std::string &text = found->second;
       auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), own);
-      if (failure != std::errc() || end != text.data() + text.size() || own < 1)
+      if (failure != std::errc() || end != text.data() + text.size() || own < 1 ||
+          own > most)
         return makeError("'" + model.path + "': property '" +
                          std::string(onnx_model::microBatchesKey) + "' is \"" + text +
-                         "\", which is no number of micro-batches");
+                         "\", which is no number of micro-batches from 1 to " +
+                         std::to_string(most));
     }
     if (said >= 0 && own != said)
       return makeError("'" + models.stages[0].path + "' and '" + model.path +
@@ -69,6 +75,27 @@ outputsOf(const StagedModels &models, const std::set<std::string> &crossing) {
   return all;
 }
 
+/// Inputs of the model, in the order in which stages name them first.
+static Expected<std::vector<std::pair<std::string, onnx_model::ValueInfo>>>
+inputsOf(const StagedModels &models, const std::set<std::string> &crossing) {
+  std::vector<std::pair<std::string, onnx_model::ValueInfo>> inputs;
+  for (const Model &model : models.stages)
+    for (const onnx_model::ValueInfo &input : model.graph.inputs) {
+      if (crossing.contains(input.name))
+        continue;
+      auto known = std::ranges::find(inputs, input.name,
+                                     [](const auto &each) { return each.first; });
+      if (known == inputs.end())
+        inputs.emplace_back(input.name, input);
+      else if (known->second.type != input.type || known->second.shape != input.shape)
+        return makeError("'" + model.path + "': input '" + input.name + "' is " +
+                         onnx_model::typeText(input.type, input.shape) +
+                         ", and in an earlier stage " +
+                         onnx_model::typeText(known->second.type, known->second.shape));
+    }
+  return inputs;
+}
+
 Expected<StagedEnds> partita::endsOf(const StagedModels &models, int64_t asked) {
   std::set<std::string> crossing, sliced;
   for (const StagedModels::Crossing &each : models.crossings)
@@ -80,24 +107,32 @@ Expected<StagedEnds> partita::endsOf(const StagedModels &models, int64_t asked) 
     return makeError("'" + models.stages[0].path + "' is the program of one of " +
                      std::to_string(*said) + " micro-batches, and --micro-batches is " +
                      std::to_string(asked));
-  StagedEnds ends{.microBatches = *said > 0 ? *said : asked};
+  StagedEnds ends;
+  ends.microBatches = *said > 0 ? *said : asked;
   auto outputs = outputsOf(models, crossing);
   if (!outputs)
     return tl::unexpected(outputs.error());
   ends.outputs = std::move(*outputs);
-  for (const Model &model : models.stages) {
-    for (const onnx_model::ValueInfo &input : model.graph.inputs)
-      if (!crossing.contains(input.name)) {
-        if (!llvm::is_contained(ends.inputs, input.name))
-          ends.inputs.push_back(input.name);
-        if (!input.shape.empty())
-          ends.sliced.insert(input.name);
-      }
+  for (const Model &model : models.stages)
     for (const std::string &name : linesOf(model, onnx_model::slicedKey))
       sliced.insert(name);
+  auto inputs = inputsOf(models, crossing);
+  if (!inputs)
+    return tl::unexpected(inputs.error());
+  for (const auto &[name, input] : *inputs) {
+    ends.inputs.push_back(name);
+    if (!input.shape.empty())
+      ends.sliced.insert(name);
   }
   sortBy(linesOf(models.stages[0], onnx_model::inputsKey), ends.inputs);
   ends.sliced.insert(ends.outputs.begin(), ends.outputs.end());
+  if (*said > 1)
+    for (const std::string &output : ends.outputs)
+      if (!sliced.contains(output))
+        return makeError("'" + models.stages[0].path + "': property '" +
+                         std::string(onnx_model::slicedKey) + "' does not name output '" +
+                         output + "', of which each of " + std::to_string(*said) +
+                         " micro-batches gives its own");
   if (*said > 0)
     ends.sliced = std::move(sliced);
   return ends;
@@ -137,6 +172,20 @@ static Type typeOf(ModuleOp module, const std::string &name, bool isResult) {
     if (own && own.getValue() == name)
       return isResult ? function.getResultTypes()[i] : function.getArgumentTypes()[i];
   }
+  return {};
+}
+
+Expected<void> partita::checkSliced(const std::set<std::string> &sliced,
+                                    const std::vector<OwningOpRef<ModuleOp>> &stages) {
+  for (const std::string &name : sliced)
+    for (const OwningOpRef<ModuleOp> &stage : stages)
+      for (bool isResult : {false, true})
+        if (auto type =
+                dyn_cast_if_present<RankedTensorType>(typeOf(*stage, name, isResult));
+            type && type.getRank() == 0)
+          return makeError(std::string(isResult ? "output '" : "input '") + name +
+                           "' has no dims, and no slice of it for each of several "
+                           "micro-batches");
   return {};
 }
 

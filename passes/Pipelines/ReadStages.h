@@ -21,12 +21,17 @@ struct StagedEnds {
 
 /// Ends of the stages together. Files that do not say a number of micro-batches have the
 /// one that is asked for, and all their inputs and outputs have the batch. An error names
-/// an output that two stages give or none does, or numbers that differ.
+/// an output that two stages give or none does, an input of two types, an output that has
+/// no slice for each of several micro-batches, or numbers that differ.
 Expected<StagedEnds> endsOf(const onnx_model::StagedModels &models, int64_t asked);
 
 /// Imports a stage into `product`, its weights beside those of earlier stages.
 Expected<void> importStage(Compiler &product, const onnx_model::Model &model,
                            const Mesh &mesh);
+
+/// An error if an input or output that has a slice for each micro-batch has no dims.
+Expected<void> checkSliced(const std::set<std::string> &sliced,
+                           const std::vector<mlir::OwningOpRef<mlir::ModuleOp>> &stages);
 
 /// The crossings of stages that are imported; an error where a stage receives another
 /// type than is sent.

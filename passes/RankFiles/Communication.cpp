@@ -126,32 +126,50 @@ static std::vector<int64_t> placesOf(const DimLayout &from,
   return places;
 }
 
-/// Every dim that is laid out otherwise is gathered, and each rank picks what it has of
-/// it then. Padding has some element of the tensor.
-static void writeRelayout(RankWriter &w, Operation *op) {
-  Step step = cast<comm::StepOpInterface>(op).getStep();
+namespace {
+/// Elements of a dim that a rank picks, where the dim is gathered.
+struct PickedDim {
+  size_t dim;
+  std::vector<int64_t> places;
+  bool mayLack = false; ///< on some rank
+};
+} // namespace
+
+/// All dims are gathered before any rank picks: an axis may go from one dim to another,
+/// and the ranks along it have the same elements of the others only until they pick.
+static void gatherAndPick(RankWriter &w, Operation *op, const Layout &before,
+                          ArrayRef<PickedDim> dims, ReduceKind fill) {
   Shape shape = shapeOf(op->getOperand(0));
   const Shape result = shapeOf(op->getResult(0));
   std::string x = w.name(op->getOperand(0));
-  for (size_t d = 0; d < shape.size(); ++d) {
-    const DimLayout &from = step.before.dims[d], &to = step.after.dims[d];
-    if (from == to)
-      continue;
-    x = gatherDim(w, shortName(op), x, shape, from, d);
-    x = pick(w, x, shape, typeOf(op->getResult(0)), d,
-             placesOf(from, dimRuns(w.mesh, to, w.rank), result[d]), false,
-             ReduceKind::Sum);
+  for (const PickedDim &each : dims)
+    x = gatherDim(w, shortName(op), x, shape, before.dims[each.dim], each.dim);
+  for (const auto &[d, places, mayLack] : dims) {
+    x = pick(w, x, shape, typeOf(op->getResult(0)), d, places, mayLack, fill);
     shape[d] = result[d];
   }
   w.define(op->getResult(0), x);
 }
 
+/// Every dim that is laid out otherwise is gathered, and each rank picks what it has of
+/// it then. Padding has some element of the tensor.
+static void writeRelayout(RankWriter &w, Operation *op) {
+  Step step = cast<comm::StepOpInterface>(op).getStep();
+  const Shape result = shapeOf(op->getResult(0));
+  std::vector<PickedDim> dims;
+  for (size_t d = 0; d < result.size(); ++d) {
+    const DimLayout &from = step.before.dims[d], &to = step.after.dims[d];
+    if (from != to)
+      dims.push_back({d, placesOf(from, dimRuns(w.mesh, to, w.rank), result[d])});
+  }
+  gatherAndPick(w, op, step.before, dims, ReduceKind::Sum);
+}
+
 static void writeHalo(RankWriter &w, Operation *op) {
   Halo halo = cast<comm::HaloOp>(op).getHalo();
-  Shape shape = shapeOf(op->getOperand(0));
   const Shape result = shapeOf(op->getResult(0));
-  std::string x = w.name(op->getOperand(0));
-  for (size_t d = 0; d < shape.size(); ++d) {
+  std::vector<PickedDim> dims;
+  for (size_t d = 0; d < result.size(); ++d) {
     const bool isRead = llvm::any_of(halo.windows, [&](const HaloWindow &window) {
       return window.dim == static_cast<int32_t>(d);
     });
@@ -162,13 +180,10 @@ static void writeHalo(RankWriter &w, Operation *op) {
     for (int64_t rank = 0; isRead && rank < w.mesh.numRanks(); ++rank)
       mayLack |= llvm::is_contained(
           placesOf(from, haloRuns(w.mesh, halo, d, rank), result[d]), -1);
-    x = gatherDim(w, shortName(op), x, shape, from, d);
-    x = pick(w, x, shape, typeOf(op->getResult(0)), d,
-             placesOf(from, haloRuns(w.mesh, halo, d, w.rank), result[d]), mayLack,
-             halo.fill);
-    shape[d] = result[d];
+    dims.push_back(
+        {d, placesOf(from, haloRuns(w.mesh, halo, d, w.rank), result[d]), mayLack});
   }
-  w.define(op->getResult(0), x);
+  gatherAndPick(w, op, halo.before, dims, halo.fill);
 }
 
 /// Every rank has what all have, one behind the other, and picks what its pieces are. The

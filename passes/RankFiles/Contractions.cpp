@@ -3,6 +3,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::rank_files;
@@ -118,7 +120,8 @@ static Attributes windowOf(Op op, const std::vector<int64_t> &pads) {
 
 /// The operand without the elements that negative pads cut, and pads that are not
 /// negative.
-static std::string withoutCuts(RankWriter &w, Value x, std::vector<int64_t> &pads) {
+static std::string withoutCuts(RankWriter &w, const std::string &x,
+                               std::vector<int64_t> &pads) {
   const size_t n = pads.size() / 2;
   std::vector<int64_t> cuts(2 * (n + 2), 0);
   bool isCut = false;
@@ -129,15 +132,15 @@ static std::string withoutCuts(RankWriter &w, Value x, std::vector<int64_t> &pad
       isCut = true;
     }
   if (!isCut)
-    return w.name(x);
-  return w.node("Pad", {w.name(x), w.ints(cuts)}, {{"mode", std::string("constant")}});
+    return x;
+  return w.node("Pad", {x, w.ints(cuts)}, {{"mode", std::string("constant")}});
 }
 
 static void writeConv(RankWriter &w, Operation *op) {
   auto conv = cast<graph::ConvOp>(op);
   std::vector<int64_t> pads = graph::vec(conv.getPads());
   Names inputs = w.names(op->getOperands());
-  inputs[0] = withoutCuts(w, conv.getInput(), pads);
+  inputs[0] = withoutCuts(w, inputs[0], pads);
   // The zero points of 8-bit integers are 0 here.
   w.define(op->getResult(0),
            w.node(conv.getSums() ? "ConvInteger" : "Conv", inputs, windowOf(conv, pads)));
@@ -157,8 +160,72 @@ static void writeConvTranspose(RankWriter &w, Operation *op) {
            w.node("ConvTranspose", w.names(op->getOperands()), std::move(attributes)));
 }
 
+/// The input [N, G·C, in…] as [C, G·N, in…]: batch and channels change places within each
+/// group, as a convolution sums the channels of a group.
+static std::string batchAsChannels(RankWriter &w, Value input, int64_t group) {
+  const Shape shape = shapeOf(input);
+  const int64_t channels = shape[1] / group;
+  Shape split{shape[0], group, channels}, joined{channels, group * shape[0]};
+  std::vector<int64_t> order{2, 1, 0};
+  for (size_t d = 2; d < shape.size(); ++d) {
+    order.push_back(static_cast<int64_t>(d) + 1);
+    split.push_back(shape[d]);
+    joined.push_back(shape[d]);
+  }
+  return w.reshape(w.transpose(w.reshape(w.name(input), split), order), joined);
+}
+
+static std::string swapped(RankWriter &w, const std::string &x, size_t rank) {
+  std::vector<int64_t> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[0], order[1]);
+  return w.transpose(x, order);
+}
+
+/// The pads with which a window of all positions has as many places as the filter has
+/// taps; none: no tap meets the input.
+static std::optional<std::vector<int64_t>> padsOfTaps(graph::ConvBackwardFilterOp op,
+                                                      const Shape &in, const Shape &out,
+                                                      const Shape &kernel) {
+  std::vector<int64_t> pads = graph::vec(op.getPads());
+  const size_t n = op.getStrides().size();
+  for (size_t d = 0; d < n; ++d) {
+    const int64_t read = (kernel[d + 2] - 1) * op.getDilations()[d] +
+                         (out[d + 2] - 1) * op.getStrides()[d] + 1;
+    if (read <= pads[d] || in[d + 2] + pads[d] <= 0)
+      return std::nullopt;
+    pads[n + d] = read - in[d + 2] - pads[d];
+  }
+  return pads;
+}
+
+/// A convolution whose filter is the cotangent: it goes by the filter's dilations from
+/// tap to tap and by its strides from position to position.
+static void writeConvBackwardFilter(RankWriter &w, Operation *op) {
+  auto filter = cast<graph::ConvBackwardFilterOp>(op);
+  const Shape in = shapeOf(filter.getInput()), out = shapeOf(filter.getCotangent());
+  const Shape result = shapeOf(op->getResult(0));
+  auto pads = padsOfTaps(filter, in, out, result);
+  if (!pads || elementCount(in) == 0 || elementCount(out) == 0)
+    return w.define(
+        op->getResult(0),
+        w.node("Expand", {w.scalar(typeOf(op->getResult(0)), 0), w.ints(result)}));
+  const auto group = static_cast<int64_t>(filter.getGroup());
+  std::string x = batchAsChannels(w, filter.getInput(), group);
+  x = withoutCuts(w, x, *pads);
+  std::string taps =
+      w.node("Conv", {x, swapped(w, w.name(filter.getCotangent()), out.size())},
+             {{"strides", graph::vec(filter.getDilations())},
+              {"dilations", graph::vec(filter.getStrides())},
+              {"pads", *pads},
+              {"group", group},
+              {"kernel_shape", std::vector<int64_t>(out.begin() + 2, out.end())}});
+  w.define(op->getResult(0), swapped(w, taps, result.size()));
+}
+
 void rank_files::addContractions(WriterTable &table) {
   table[graph::ContractOp::getOperationName()] = writeContract;
   table[graph::ConvOp::getOperationName()] = writeConv;
   table[graph::ConvTransposeOp::getOperationName()] = writeConvTranspose;
+  table[graph::ConvBackwardFilterOp::getOperationName()] = writeConvBackwardFilter;
 }

@@ -202,7 +202,8 @@ public:
     w.model.graph.name =
         stage.stages == 1
             ? onnx_model::rankText(w.rank, w.mesh.numRanks())
-            : onnx_model::stageText(w.rank, w.mesh.numRanks(), stage.stage, stage.stages);
+            : onnx_model::StagePlace{w.rank, w.mesh.numRanks(), stage.stage, stage.stages}
+                  .text();
     w.model.metadata = stage.metadata;
     w.model.opsets = {{"", 23}};
     if (auto ok = takeNames(); !ok)

@@ -113,6 +113,57 @@ static void writePool(RankWriter &w, Operation *op) {
            w.node(isMax ? "MaxPool" : "AveragePool", {x}, std::move(attributes)));
 }
 
+/// The taps at whose places the windows have their largest elements. `places` are those
+/// in the operand, of dims `in`, all dims counted.
+static std::string tapsAt(RankWriter &w, graph::MaxPoolOp pool, const std::string &places,
+                          const Shape &in, ArrayRef<int64_t> pads) {
+  const size_t n = pool.getWindow().size();
+  const Shape out = shapeOf(pool.getTaps());
+  std::string taps;
+  int64_t pitch = elementCount(Shape(in.begin() + 2, in.end()));
+  auto number = [&](int64_t value) { return w.ints({value}); };
+  for (size_t d = 0; d < n; ++d) {
+    pitch /= in[d + 2];
+    std::string row = pitch == 1 ? places : w.node("Div", {places, number(pitch)});
+    row = w.node("Mod", {row, number(in[d + 2])});
+    std::vector<int64_t> starts;
+    for (int64_t p = 0; p < out[d + 2]; ++p)
+      starts.push_back(p * pool.getStrides()[d] - pads[d]);
+    Shape beside(n - d, 1);
+    beside[0] = out[d + 2];
+    row = w.node("Sub", {row, w.reshape(w.ints(starts), beside)});
+    if (pool.getDilations()[d] != 1)
+      row = w.node("Div", {row, number(pool.getDilations()[d])});
+    taps = d == 0
+               ? row
+               : w.node("Add", {w.node("Mul", {taps, number(pool.getWindow()[d])}), row});
+  }
+  // Windows without an element above the type's least have no place in ONNX Runtime; the
+  // first tap is theirs.
+  const int64_t last = elementCount(graph::vec(pool.getWindow())) - 1;
+  taps = w.where(w.node("Less", {places, number(0)}), number(0), taps);
+  return w.node("Min", {w.node("Max", {taps, number(0)}), number(last)});
+}
+
+static void writeMaxPool(RankWriter &w, Operation *op) {
+  auto pool = cast<graph::MaxPoolOp>(op);
+  std::vector<int64_t> pads = graph::vec(pool.getPads());
+  const std::vector<int64_t> given = pads;
+  const size_t n = pool.getWindow().size();
+  std::string x = padsApart(w, pool.getInput(), pads, pool.getWindow(), ReduceKind::Max);
+  Shape in = shapeOf(pool.getInput());
+  if (pads != given)
+    for (size_t d = 0; d < n; ++d)
+      in[d + 2] += given[d] + given[n + d];
+  Names found = w.nodes("MaxPool", 2, {x},
+                        {{"kernel_shape", graph::vec(pool.getWindow())},
+                         {"strides", graph::vec(pool.getStrides())},
+                         {"dilations", graph::vec(pool.getDilations())},
+                         {"pads", pads}});
+  w.define(pool.getLargest(), found[0]);
+  w.define(pool.getTaps(), tapsAt(w, pool, found[1], in, pads));
+}
+
 void rank_files::addReductions(WriterTable &table) {
   table[graph::ReduceOp::getOperationName()] = writeReduce;
   table[graph::SoftmaxOp::getOperationName()] = writeSoftmax<graph::SoftmaxOp>;
@@ -120,4 +171,5 @@ void rank_files::addReductions(WriterTable &table) {
   table[graph::LayerNormOp::getOperationName()] = writeLayerNorm;
   table[graph::RmsNormOp::getOperationName()] = writeRmsNorm;
   table[graph::PoolOp::getOperationName()] = writePool;
+  table[graph::MaxPoolOp::getOperationName()] = writeMaxPool;
 }

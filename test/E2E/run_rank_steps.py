@@ -24,11 +24,13 @@ import equality
 import run_training
 import states
 import tier
+import training_models
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from partita import onnx_schemas  # noqa: E402
 import partita  # noqa: E402
 
+training_models.MODELS["windows"] = training_models.windows
 STEPS = 3
 #: Model, members of the specification, mesh, other arguments of the compile. Each of the
 #: first is a kind of its own.
@@ -44,6 +46,7 @@ CASES = [
     ("mlp", {"optimizer": {"kind": "adam"}, "compute": "bf16", "loss_scale": "dynamic"}, "tp=2",
      ["--mode", "auto"]),
     ("mlp", {"optimizer": {"kind": "adamw"}, "clip_norm": 0.5}, "", []),
+    ("windows", {"optimizer": {"kind": "sgd"}}, "", []),
 ]
 MORE = [(model, {"optimizer": {"kind": kind}, **more}, mesh, ["--mode", mode])
         for model in ("mlp", "transformer", "fused")
@@ -54,6 +57,11 @@ MORE = [(model, {"optimizer": {"kind": kind}, **more}, mesh, ["--mode", mode])
 MORE += [
     ("transformer", {"optimizer": {"kind": "adam"}}, "dp=2", ["--mode", "data-parallel"]),
     ("transformer", {"optimizer": {"kind": "sgd"}, "accumulation": 2}, "", []),
+    ("windows", {"optimizer": {"kind": "adamw"}}, "dp=2", ["--mode", "data-parallel"]),
+    ("windows", {"optimizer": {"kind": "sgd"}}, "tp=3", ["--mode", "auto"]),
+    ("conv", {"optimizer": {"kind": "sgd", "momentum": 0.9}}, "", []),
+    # Axes go from rows and the batch to channels.
+    ("conv", {"optimizer": {"kind": "adamw"}}, "dp=2,tp=2", ["--mode", "auto"]),
 ]
 for _, spec, *_ in MORE:
     if spec["optimizer"]["kind"] == "momentum":

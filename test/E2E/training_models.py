@@ -76,6 +76,23 @@ def convolutional(path, batch=8):
     return {"x": lambda r: r.normal(0, 1, (batch, 3, 16, 16)).astype(np.float32)}, (batch,), 8
 
 
+def windows(path, batch=6):
+    """Windows of all kinds: groups, strides, dilations, pads that differ at both ends, rows
+    that no window reads."""
+    w = Writer(7)
+    x = w.input("x", [batch, 4, 12, 11])
+    x = w.op("Conv", [x, w.weight("conv1.weight", 6, 2, 3, 2), w.weight("conv1.bias", 6)],
+             "conv1", group=2, strides=[2, 1], dilations=[1, 3], pads=[1, 0, 2, 1])
+    x = w.op("MaxPool", [w.op("Tanh", [x], "tanh1")], "pool", kernel_shape=[3, 2],
+             strides=[1, 2], dilations=[2, 1], pads=[2, 0, 1, 1])
+    x = w.op("Conv", [x, w.weight("conv2.weight", 6, 3, 2, 2)], "conv2", group=2,
+             strides=[2, 2])
+    x = w.op("Flatten", [w.op("Tanh", [x], "tanh2")], "flat")
+    x = w.op("MatMul", [x, w.weight("head.weight", 36, 8)], "head")
+    w.save(path, x, [batch, 8])
+    return {"x": lambda r: r.normal(0, 1, (batch, 4, 12, 11)).astype(np.float32)}, (batch,), 8
+
+
 def transformer(path, batch=8, length=8, width=32, heads=4, words=40, fused=False):
     """A table of words, one block of attention, one MLP, a head over words; `fused`: queries,
     keys and values by one product."""

@@ -13,6 +13,9 @@ namespace partita::onnx_model {
 /// The name of the graph of a rank's file: "rank 1 of 4".
 std::string rankText(int64_t rank, int64_t ranks);
 
+/// A type and a shape as errors say them: "f32[2, 8]".
+std::string typeText(DType type, const std::vector<int64_t> &shape);
+
 /// An error if the graph's name says that the file is of another rank, or of one of more
 /// or fewer ranks, than it is read for: what ranks hold would be exchanged without a
 /// word.
@@ -28,7 +31,7 @@ Expected<void> checkRank(const Model &model, int64_t rank, int64_t ranks);
 ///   by which a NeighborExchange or NeighborExchangeV2 names neighbours and lengths
 ///   become lists of those of all ranks. Roots that differ are `root_ranks` then.
 ///
-/// All else must be equal, names of values too, and which inputs are states. An error
+/// All else must be equal, names of values too, and properties (commonKeys). An error
 /// names two files and the first two nodes, with what makes them differ, or the input,
 /// output or initializer. A file whose graph's name says its rank (see rankText) is an
 /// error in another's place.

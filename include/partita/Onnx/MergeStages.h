@@ -11,6 +11,7 @@
 #include "partita/Base/Layout/Mesh.h"
 #include "partita/Onnx/Model.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,19 @@ inline constexpr std::string_view slicedKey = "partita.sliced";
 inline constexpr std::string_view inputsKey = "partita.inputs";
 inline constexpr std::string_view outputsKey = "partita.outputs";
 
-/// The name of the graph of a rank's file in a pipeline: "rank 1 of 2 of stage 0 of 3".
-std::string stageText(int64_t rank, int64_t ranks, int64_t stage, int64_t stages);
+/// All properties that files of one stage must have in common.
+inline constexpr std::string_view commonKeys[] = {statesKey, microBatchesKey, slicedKey,
+                                                  inputsKey, outputsKey};
+
+/// The place of a rank's file in a pipeline, which the name of its graph says.
+struct StagePlace {
+  int64_t rank = 0, ranks = 1, stage = 0, stages = 1;
+
+  /// "rank 1 of 2 of stage 0 of 3".
+  std::string text() const;
+  /// The place of which the text is `text`; none: it is another text.
+  static std::optional<StagePlace> parse(const std::string &text);
+};
 
 /// Lines of a property; none if the model does not have it.
 std::vector<std::string> linesOf(const Model &model, std::string_view key);
