@@ -138,9 +138,9 @@ def measure(arguments, folder, onnxruntime):
         for side in sides:
             side.round(1)
         seconds = sum(side.times[0] for side in sides)
-        # The start of a process varies by as much as 20 short requests take, or 4 long ones.
-        least, most = (10, 1000) if arguments.processor else (4, 20)
-        requests = max(least, min(most, int(1 / seconds)))
+        # The start of a process varies by as much as 20 short requests take.
+        within, most = (5, 1000) if arguments.processor else (1, 20)
+        requests = max(4, min(most, int(within / seconds)))
         for side in sides:
             side.times.clear()
         for _ in range(arguments.rounds):

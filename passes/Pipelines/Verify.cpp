@@ -223,6 +223,7 @@ private:
     lines.push_back("evaluated: " + std::to_string(sample.size()) + " of " +
                     std::to_string(sample.numNodes()) + " nodes, drawn by seed " +
                     std::to_string(options.seed) + " (--seed)");
+    told()("running it as one rank of 'plain'");
     auto plain = PlainRank::compile(job, compiler,
                                     [&](func::FuncOp main) { sample.addResults(main); });
     auto results = plain ? plain->run(options.run, given, options.stop)
@@ -234,11 +235,15 @@ private:
                          std::make_move_iterator(results->end()));
     results->erase(behind, results->end());
     isSampled = true;
+    told()("evaluating " + std::to_string(sample.size()) + " nodes");
     auto ok = checkNodes(sample, values, lines)
                   .and_then([&] {
                     return compareExpected("one rank of 'plain'", *results, lines);
                   })
-                  .and_then([&] { return runRanks(*results, lines); });
+                  .and_then([&] {
+                    told()("running its ranks");
+                    return runRanks(*results, lines);
+                  });
     return ok.map([&] {
       Verified result = verified(std::move(lines));
       result.sample = {sample.size(), sample.numNodes()};
