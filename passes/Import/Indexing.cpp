@@ -220,11 +220,13 @@ static First firstOf(Compose &c, Value x, size_t axis, int64_t count, bool isLar
 /// Into how many groups an axis is cut of which the first `count` elements are wanted, in
 /// `rows` rows; 1: it stays whole. The groups' first elements are sorted once more, so
 /// they are at most a quarter of all, and fewer of a long axis: each group finds as many
-/// as all together do, and sorts them. There are as many groups as there are ranks in
-/// most meshes. Of many rows, which can be split instead, none is cut. A long axis of few
-/// rows is cut where they are half of all, too, and where no number of groups divides it.
+/// as all together do, and sorts them. A group of `few` elements for each that is wanted
+/// takes as long to look at as those to sort that it finds. There are at least as many
+/// groups as there are ranks in most meshes. Of many rows, which can be split instead,
+/// none is cut. A long axis of few rows is cut where they are half of all, too, and where
+/// no number of groups divides it.
 static int64_t groupsOf(int64_t extent, int64_t count, int64_t rows) {
-  constexpr int64_t mostGroups = 64, ranks = 8, few = 256, isLong = 512;
+  constexpr int64_t mostGroups = 64, ranks = 8, few = 1024, isLong = 512;
   if (rows >= 2 * ranks || 4 * count > extent)
     return 1;
   const int64_t share = extent < isLong ? 4 : 16;

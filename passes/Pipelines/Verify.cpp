@@ -69,11 +69,13 @@ public:
       return tl::unexpected(ok.error());
     const EvaluationCost cost(original());
     // The partitioned program computes as much on all ranks together, or more.
-    const double whole = cost.seconds() * static_cast<double>(options.steps) *
-                         (isPipeline || !options.f64.empty() ? 1 : 2);
+    const double times = isPipeline || !options.f64.empty() ? 1 : 2;
+    const double whole = times * cost.seconds() * static_cast<double>(options.steps);
     if (whole > options.wholeWithin && maySample())
       return sampled(cost, whole, std::move(lines));
-    auto expected = evaluateModel(cost, lines);
+    auto expected = evaluateModel(cost, options.wholeWithin / times, lines);
+    if (!expected && tooLong > 0)
+      return sampled(cost, times * tooLong, std::move(lines));
     if (!expected)
       return tl::unexpected(expected.error());
     if (!options.f64.empty())
@@ -152,8 +154,9 @@ private:
     return options.steps > 1 ? beginStates(original()) : Expected<void>();
   }
 
-  /// The outputs of the imported program.
-  Expected<Tensors> evaluateModel(const EvaluationCost &cost,
+  /// The outputs of the imported program. An evaluation that may be sampled and turns out
+  /// to take more than `most` seconds ends, and leaves `tooLong`.
+  Expected<Tensors> evaluateModel(const EvaluationCost &cost, double most,
                                   std::vector<std::string> &lines) {
     for (int64_t step = 0; step < options.steps; ++step) {
       // Of what is drawn, other inputs in each step.
@@ -162,8 +165,14 @@ private:
       fresh.push_back(step == 0 ? given : drawn);
       asked.push_back(inputsOf(original(), step, fresh.back(), wanted));
       EvaluationProgress progress("the model" + stepText(step), cost, told());
+      if (maySample())
+        progress.endIfLonger(most);
       auto outputs =
           evaluate(original(), asked.back(), weights(), progress.hooks(options.stop));
+      if (!outputs && !options.stop.isRaised())
+        tooLong = progress.tooLong();
+      if (tooLong > 0)
+        fresh.clear(), asked.clear();
       if (!outputs)
         return tl::unexpected(outputs.error());
       wanted.push_back(std::move(*outputs));
@@ -214,6 +223,7 @@ private:
     lines.push_back("evaluated: " + std::to_string(sample.size()) + " of " +
                     std::to_string(sample.numNodes()) + " nodes, drawn by seed " +
                     std::to_string(options.seed) + " (--seed)");
+    told()("running it as one rank of 'plain'");
     auto plain = PlainRank::compile(job, compiler,
                                     [&](func::FuncOp main) { sample.addResults(main); });
     auto results = plain ? plain->run(options.run, given, options.stop)
@@ -225,11 +235,15 @@ private:
                          std::make_move_iterator(results->end()));
     results->erase(behind, results->end());
     isSampled = true;
+    told()("evaluating " + std::to_string(sample.size()) + " nodes");
     auto ok = checkNodes(sample, values, lines)
                   .and_then([&] {
                     return compareExpected("one rank of 'plain'", *results, lines);
                   })
-                  .and_then([&] { return runRanks(*results, lines); });
+                  .and_then([&] {
+                    told()("running its ranks");
+                    return runRanks(*results, lines);
+                  });
     return ok.map([&] {
       Verified result = verified(std::move(lines));
       result.sample = {sample.size(), sample.numNodes()};
@@ -610,6 +624,7 @@ private:
   /// Lists by step: inputs that are no states of the step before, all inputs, and what
   /// the model gives.
   std::vector<Tensors> fresh, asked, wanted;
+  double tooLong = 0; ///< seconds of an evaluation that was ended for them
   /// Outputs by step in f64, and those with every value rounded, once they are asked
   /// for.
   std::vector<Tensors> truth, rounded;

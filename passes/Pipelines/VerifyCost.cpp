@@ -70,7 +70,7 @@ EvaluationProgress::EvaluationProgress(std::string what, const EvaluationCost &c
 }
 
 Evaluating EvaluationProgress::hooks(StopFlag stop) {
-  return {stop, [this](Operation *op) { done(op); }};
+  return {stop | StopFlag(&late), [this](Operation *op) { done(op); }};
 }
 
 void EvaluationProgress::done(Operation *op) {
@@ -80,6 +80,11 @@ void EvaluationProgress::done(Operation *op) {
     return;
   told = now;
   const double share = std::min(spent / cost.seconds(), 1.0);
+  expected = (now - begin) / share;
+  if (expected > most) {
+    late = 1;
+    return;
+  }
   progress("evaluating " + what + ": " + std::to_string(std::lround(100 * share)) +
-           "% done, about " + roughly((now - begin) * (1 / share - 1)) + " left");
+           "% done, about " + roughly(expected - (now - begin)) + " left");
 }

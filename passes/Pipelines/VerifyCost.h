@@ -7,11 +7,14 @@
 
 #include "llvm/ADT/DenseMap.h"
 
+#include <limits>
+
 namespace partita {
 
 /// Speed of the reference evaluator on one core, measured on Zen 4 over the models of the
-/// test suites. It decides whether a model is evaluated whole, and what is said of it
-/// before an evaluation begins; what is said later counts seconds that have gone by.
+/// test suites. It decides whether the evaluation of a whole model begins, and what is
+/// said of it before; what is said later counts seconds that have gone by, and so does
+/// what ends an evaluation that turns out too long.
 struct EvaluatorRates {
   double flops = 2e9;    ///< per second, of products and convolutions
   double elements = 1e8; ///< per second, read and written
@@ -38,15 +41,24 @@ private:
   llvm::DenseMap<mlir::Operation *, double> own;
 };
 
-/// Says now and then how much of an evaluation is done, and how long the rest will take.
+/// Says now and then how much of an evaluation is done, and how long the rest will take,
+/// and ends what takes too long.
 class EvaluationProgress {
 public:
   /// `what` is "the model", say. An evaluation of less than `quiet` seconds is not spoken
   /// of.
   EvaluationProgress(std::string what, const EvaluationCost &cost, Progress progress,
                      double quiet = 10);
-  /// Outlives what is evaluated.
+  EvaluationProgress(const EvaluationProgress &) = delete;
+  EvaluationProgress &operator=(const EvaluationProgress &) = delete;
+
+  /// Outlives what is evaluated. `stop` is of one flag.
   Evaluating hooks(StopFlag stop);
+  /// Ends an evaluation by its hooks once all of it would take longer than that, by the
+  /// seconds that have gone by when progress is told.
+  void endIfLonger(double seconds) { most = seconds; }
+  /// Seconds that an evaluation that was ended for this would have taken; 0: none was.
+  double tooLong() const { return expected > most ? expected : 0; }
 
 private:
   void done(mlir::Operation *op);
@@ -56,6 +68,8 @@ private:
   Progress progress;
   double quiet, begin, told;
   double spent = 0; ///< of the seconds that were expected
+  double expected = 0, most = std::numeric_limits<double>::infinity();
+  int late = 0; ///< raised for the hooks
 };
 
 /// "3 s", "4 min", "2 h".

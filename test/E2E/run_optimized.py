@@ -27,9 +27,10 @@ import tier
 logging.disable(logging.CRITICAL)
 
 #: The script of each family; the others by gpt2's, which knows the norms.
-SCRIPTS = {"bert": "bert", "modernbert": "bert", "dinov2": "vit", "vit": "vit", "t5": "t5"}
+SCRIPTS = {"bert": "bert", "modernbert": "bert", "dinov2": "vit", "vit": "vit", "t5": "t5",
+           "whisper": "bart"}
 FAMILIES = {*SCRIPTS, "gpt2", "llama", "mistral", "qwen2", "gemma2", "phi3"}
-HEADS, WIDTH = 4, 64  # of test/E2E/models/export_transformers.py
+HEADS_WIDTH = 4, 64  # of test/E2E/models/export_transformers.py
 #: Where the script finds attention, and what it leaves then.
 ATTENTION = {"bert-script": "EmbedLayerNormalization", "bert-script-opset11": None}
 #: Models on which the script fails, or finds nothing.
@@ -45,7 +46,7 @@ def session(path, **options):
     return onnxruntime.InferenceSession(str(path), more, ["CPUExecutionProvider"])
 
 
-def optimize(source, model, how, path):
+def optimize(source, model, how, path, heads_width=HEADS_WIDTH):
     """Writes the optimized model; returns how often it has each operator of
     com.microsoft."""
     if how == "runtime":
@@ -57,7 +58,7 @@ def optimize(source, model, how, path):
         kind = SCRIPTS.get(model.split("-")[0], "gpt2")
         options = FusionOptions(kind)
         options.use_multi_head_attention = how == "script-heads"
-        optimize_model(str(source), kind, HEADS, WIDTH, options,
+        optimize_model(str(source), kind, *heads_width, options,
                        opt_level=0).save_model_to_file(str(path))
     nodes = onnx.load(path, load_external_data=False).graph.node
     return collections.Counter(n.op_type for n in nodes if n.domain == "com.microsoft")

@@ -129,6 +129,28 @@ TEST_CASE("A loop is expected to take as long as all its trips") {
   CHECK(said.back().starts_with("evaluating the model: 100% done, about "));
 }
 
+TEST_CASE("An evaluation that turns out too long ends behind the op at hand") {
+  Program4x6 program;
+  const EvaluationCost cost(program.main());
+  auto evaluated = [&](double most, std::vector<std::string> &said) {
+    EvaluationProgress progress(
+        "the model", cost, [&](const std::string &line) { said.push_back(line); }, 0);
+    progress.endIfLonger(most);
+    auto outputs =
+        evaluate(program.main(), program.inputs, program.weights, progress.hooks({}));
+    CHECK(outputs.has_value() == (progress.tooLong() == 0));
+    return progress.tooLong();
+  };
+  std::vector<std::string> said;
+  CHECK(evaluated(1e9, said) == 0);
+  CHECK(said.size() == 1 + 4 + 5);
+  said.clear();
+  const double expected = evaluated(1e-12, said);
+  CHECK(expected > 1e-12);
+  // Begun; the first op is no progress that is told.
+  CHECK(said.size() == 1);
+}
+
 TEST_CASE("Roundings are judged by their sizes") {
   CHECK(roughly(0.2) == "1 s");
   CHECK(roughly(89) == "89 s");
