@@ -2,15 +2,17 @@
 """Predicted against published steps: each row's mesh, rule, micro-batches and recompute
 as its source states them, priced by `partita plan --price` for servers of 8 A100.
 
-usage: prices.py PARTITA [--stack NAME] [--every N] [--rows] [GROUP…]
+usage: prices.py PARTITA [--stack NAME] [--every N] [--rows] [--at-most PERCENT] [GROUP…]
 
 GROUP: fitted, vtrain, vtrain-64, sc21, korthikanti (default: all). *fitted* is the seeded
 quarter of vTrain's one-node rows to which the stack's constants were fitted (fit.py),
-*vtrain* the other three. --every takes each N-th row, --rows prints each.
+*vtrain* the other three. --every takes each N-th row, --rows prints each. With --at-most a larger mean
+error of a group ends with status 1.
 """
 import argparse
 import concurrent.futures
 import os
+import sys
 import tempfile
 
 import numpy
@@ -19,7 +21,7 @@ import rows
 
 
 def table(priced, tells):
-    """Prints what a group's predictions are off by."""
+    """Prints rows; the mean error of a group in percent, and a line about it."""
     errors = []
     for row, predicted in priced:
         measured = rows.seconds(row)
@@ -30,9 +32,11 @@ def table(priced, tells):
                   f"{measured:.4f} s, predicted {predicted:.4f}, "
                   f"{100 * errors[-1]:+.1f}%")
     sizes = numpy.abs(errors)
-    return (f"{len(sizes)} rows, mean error {100 * sizes.mean():.1f}%, "
-            f"p90 {100 * numpy.quantile(sizes, 0.9):.1f}%, worst {100 * sizes.max():.1f}%, "
-            f"bias {100 * numpy.mean(errors):+.1f}%")
+    mean = 100 * sizes.mean()
+    return mean, (
+        f"{len(sizes)} rows, mean error {mean:.1f}%, "
+        f"p90 {100 * numpy.quantile(sizes, 0.9):.1f}%, worst {100 * sizes.max():.1f}%, "
+        f"bias {100 * numpy.mean(errors):+.1f}%")
 
 
 def main():
@@ -42,7 +46,8 @@ def main():
     parser.add_argument("--stack", default="megatron-2021")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--rows", action="store_true")
-    arguments = parser.parse_args()
+    parser.add_argument("--at-most", type=float, default=numpy.inf, metavar="PERCENT")
+    arguments = parser.parse_intermixed_args()
     known = rows.groups()
     unknown = set(arguments.groups) - set(known)
     if unknown:
@@ -53,8 +58,11 @@ def main():
         for name in arguments.groups or known:
             taken = known[name][::arguments.every]
             prices = pool.map(lambda row: pricer.price(row, arguments.stack).step, taken)
-            said = table(list(zip(taken, prices)), arguments.rows)
+            mean, said = table(list(zip(taken, prices)), arguments.rows)
             print(f"{name}: {said}", flush=True)
+            if mean > arguments.at_most:
+                sys.exit(f"error: {name} is off by {mean:.1f}%, at most "
+                         f"{arguments.at_most:g}% are allowed")
 
 
 if __name__ == "__main__":

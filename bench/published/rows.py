@@ -138,7 +138,7 @@ class Pricer:
         return command
 
     def price(self, row, constants):
-        """What a step is predicted to take."""
+        """Predicted times of a step."""
         done = subprocess.run(self.command(row, constants), capture_output=True,
                               text=True)
         if done.returncode:

@@ -249,7 +249,8 @@ static double sortSteps(double entries) {
   return serial.ordered * entries * (1 + merges);
 }
 
-/// What was found is sorted when there is no more room, and merged with the best so far.
+/// Entries that were found are sorted when there is no more room, and merged with the
+/// best so far.
 static double selectionSteps(const kernels::Selection &selection) {
   const auto entries = static_cast<double>(selection.extent);
   if (!selection.pays())

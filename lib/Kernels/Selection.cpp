@@ -27,7 +27,7 @@ Selection::Sample Selection::sample() const {
   return {size, static_cast<int64_t>(std::ceil(mean + 3 * std::sqrt(mean))) + 1};
 }
 
-/// Without a sample an entry is within the bound if it is among the best of those up to
+/// An entry, without a sample, is within the bound if it is among the best of those up to
 /// it.
 double Selection::found() const {
   const auto all = static_cast<double>(extent), some = static_cast<double>(count);

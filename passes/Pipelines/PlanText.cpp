@@ -145,7 +145,7 @@ std::string partita::boundText(const Bound &bound, Picos total) {
   return text;
 }
 
-/// What passes take, of a plan that was priced.
+/// Times of the passes of a plan that was priced.
 static std::string passesText(const PlanCost &cost) {
   static constexpr const char *names[] = {"forward and again", "backward", "update"};
   std::string text;

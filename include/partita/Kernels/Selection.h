@@ -1,6 +1,6 @@
 //===- Selection.h - The first of many by a pass over all -------*- C++ -*-===//
 //
-// What code generation does for the first `count` of a row of many, and prices speak of:
+// Way to the first `count` of a row of many, which code generation takes and prices know:
 // blocks of entries are compared with a bound, what is within it waits together, and is
 // sorted where there is no more room for a block.
 //
@@ -27,9 +27,9 @@ struct Selection {
   struct Sample {
     int64_t size = 0, rank = 0;
   };
-  /// As large as pays, beside a sort of what is wanted. Three standard deviations lie
-  /// between the rank and the share of the sample that is wanted on average. Size 0: none
-  /// pays, since few are wanted, of the row or of a sample.
+  /// Sample as large as pays, beside a sort of what is wanted. Three standard deviations
+  /// lie between the rank and the share of the sample that is wanted on average. Size 0:
+  /// none pays, since few are wanted, of the row or of a sample.
   Sample sample() const;
   /// Entries that are within the bound when it is their turn, of a row in any order.
   double found() const;

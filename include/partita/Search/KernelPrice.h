@@ -10,8 +10,8 @@
 //     call      as the search has it, and the operands of its post-ops
 //     mask      of padding: written
 //
-//     gelu by tanh of 8,192 × 8,192 in f32   by pairs    13 times 268 MB
-//                                            by kernels   2 times
+//     gelu by tanh of 8,192 × 4,096 in bf16     by pairs    652 µs on an A100
+//                                               by kernels   83
 //
 // Conversions are priced as by the search.
 //

@@ -158,8 +158,8 @@ struct PlanCost {
   Picos compute = 0, conversions = 0;
   int64_t receivedBytes = 0, collectives = 0;
   int64_t peakBuffer = 0; ///< see partita::Price
-  /// What a pass takes of the device and its links, and how many kernels, calls and steps
-  /// of conversions its host starts.
+  /// Time that a pass takes of the device and its links, and how many kernels, calls and
+  /// steps of conversions its host starts.
   struct Pass {
     Picos device = 0;
     int64_t launches = 0;

@@ -128,7 +128,7 @@ struct Stack {
   /// both passes together take the longer of device and host. The update begins when all
   /// gradients are there, and starts few kernels.
   double launch = 0, backwardLaunch = 0;
-  /// Whether a training step computes attention by two products, with a tensor of
+  /// True if a training step computes attention by two products, with a tensor of
   /// queries × keys between them.
   bool attentionApart = false;
 };

@@ -27,8 +27,8 @@ using Area = MergeSort::Area;
 /// of many that are wanted is an estimate by a sample; if it was too strict, there is a
 /// second attempt without one.
 ///
-/// What was found is in row 2 of scratch, so it lies together and sorting it stays in the
-/// cache. Row 1 has the keys of a block, and behind them room for a sort.
+/// Entries that were found lie together in row 2 of scratch, and sorting them stays in
+/// the cache. Row 1 has the keys of a block, and behind them room for a sort.
 class RowSelection {
 public:
   /// `keyAt` makes the key of a place of the row, `entryOf` its entry; `keyOf` gives the
@@ -104,7 +104,7 @@ private:
     KernelEmitter &e = p.e;
     Carried now{e.integer(0), bound, flag(true)};
     Value begin = e.integer(0);
-    // Where few are wanted, those of the first block give a bound that is worth a sort.
+    // Few that are wanted: those of the first block give a bound that is worth a sort.
     if (count <= blockEntries) {
       now = block(begin, blockEntries, now);
       now = sorted(now);

@@ -28,7 +28,7 @@ bool fits(mlir::Type key, int64_t places);
 /// An integer of 32 bits, or of 64 where the key has more, that ascends as keys come.
 /// Falling keys come first with `descending`. NaN is above all numbers, -0 is 0.
 mlir::Value orderedKey(Passes &p, mlir::Value key, bool isUnsigned, bool descending);
-/// Of an ordered key of 32 bits.
+/// Functions of an ordered key of 32 bits.
 mlir::Value entry(Passes &p, mlir::Value key, mlir::Value place);
 mlir::Value place(Passes &p, mlir::Value entry);
 mlir::Value key(Passes &p, mlir::Value entry);

@@ -87,7 +87,7 @@ TEST_CASE("kernel price: a step takes the longer of the device and its host") {
   Topology topology = oneDevice();
   topology.stack = {"slow", 1e-3, 5e-3, false};
   const OneRank slow(diamond(), topology);
-  // Without a backward pass its launches do not count.
+  // Launches of a backward pass that is not there do not count.
   CHECK(slow.byKernels.total() == picosOf(1e-3));
   CHECK(slow.byKernels.waiting == picosOf(1e-3) - slow.byKernels.compute);
   CHECK(slow.byPairs.waiting == 0);

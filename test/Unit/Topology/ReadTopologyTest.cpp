@@ -190,7 +190,7 @@ TEST_CASE("cluster: a stack by name brings its figures") {
   CHECK(known->stack.backwardLaunch == preset.stack.backwardLaunch);
   CHECK(known->stack.attentionApart);
   CHECK(known->device.matmul.functionsApart);
-  // What is written is read as it was.
+  // A written file is read as it was.
   auto again = readTopology(writeTopology(*known), "c.json");
   REQUIRE(again);
   CHECK(again->stack.name == known->stack.name);
