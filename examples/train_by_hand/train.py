@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a network on pictures of digits on eight ranks, by a graph that is written per rank.
 
-usage: train.py [FOLDER] [--transport local] [--partita PATH] [--check]
+usage: train.py [FOLDER] [--transport local] [--partita PATH] [--torch] [--check]
 
 MindSpore's tutorial of manual parallelism, with three dense layers: each rank takes its rows
 of the batch, and an AllReduce adds the losses up. No gradient is reduced by hand: weights are
@@ -9,6 +9,7 @@ the same on all ranks and meet rows that differ, so theirs are sums over ranks
 (docs/manual.md). The pictures are those of scikit-learn's package, 1,797 handwritten digits,
 enlarged to 28 x 28. Every fifth is held out.
 
+With --torch PyTorch exports the network (from_torch.py); else its nodes are written one by one.
 FOLDER (default: by-hand) gets the models, the data, the bundle, the log and the trained model.
 With --check less than 97% of the held-out pictures is an error, and weights that after five
 steps in f64 differ by more than 1e-9 from those of the same network on one rank.
@@ -28,11 +29,22 @@ LAYERS = (784, 512, 512, 10)
 SPEC = {"loss": {"output": "loss"}, "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}}
 
 
+def begin(dtype):
+    """Weights by name, as training begins."""
+    draw = np.random.default_rng(SEED)
+    weights = {}
+    for i, (inputs, outputs) in enumerate(zip(LAYERS, LAYERS[1:])):
+        w = draw.standard_normal((inputs, outputs)) * np.sqrt(2 / inputs)
+        weights |= {f"w{i}": w.astype(dtype), f"b{i}": np.zeros(outputs, dtype)}
+    return weights
+
+
 def network(path, by_hand, dtype):
     """Writes the network with its loss: per rank, or of the whole batch."""
-    draw = np.random.default_rng(SEED)
     kind = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE}[dtype]
-    nodes, weights = [], [numpy_helper.from_array(np.array(1 / BATCH, dtype), "share")]
+    nodes, weights = [], [numpy_helper.from_array(value, name)
+                          for name, value in begin(dtype).items()]
+    weights.append(numpy_helper.from_array(np.array(1 / BATCH, dtype), "share"))
 
     def node(op, inputs, domain="", /, **attributes):
         nodes.append(helper.make_node(op, inputs, [f"{op}_{len(nodes)}"],
@@ -43,10 +55,7 @@ def network(path, by_hand, dtype):
     if by_hand:
         x = node("ToLocal", [x], "partita", layout=f"[{{{BATCH}: dp}}, {{784}}]")
         labels = node("ToLocal", [labels], "partita", layout=f"[{{{BATCH}: dp}}]")
-    for i, (inputs, outputs) in enumerate(zip(LAYERS, LAYERS[1:])):
-        w = draw.standard_normal((inputs, outputs)) * np.sqrt(2 / inputs)
-        weights += [numpy_helper.from_array(w.astype(dtype), f"w{i}"),
-                    numpy_helper.from_array(np.zeros(outputs, dtype), f"b{i}")]
+    for i in range(len(LAYERS) - 1):
         x = node("Add", [node("MatMul", [x, f"w{i}"]), f"b{i}"])
         x = node("Relu", [x]) if i + 2 < len(LAYERS) else x
     # Cross-entropy of the rank's rows: minus the logarithm of what the label has.
@@ -90,7 +99,11 @@ def run(*command):
 def train(arguments, name, by_hand, dtype, *how):
     """The weights behind the training, by name."""
     folder, model = arguments.folder, arguments.folder / f"{name}.onnx"
-    network(model, by_hand, dtype)
+    if arguments.torch:
+        import from_torch
+        from_torch.export(str(model), begin(dtype), BATCH, RANKS if by_hand else 1)
+    else:
+        network(model, by_hand, dtype)
     (folder / "spec.json").write_text(json.dumps(
         {**SPEC, "parameters": {"train": ["w*", "b*"]}}))
     ranks = ["--mode", "manual", "--mesh", f"dp={RANKS}"] if by_hand else []
@@ -116,6 +129,7 @@ def main():
     parser.add_argument("folder", nargs="?", default="by-hand", type=pathlib.Path)
     parser.add_argument("--transport", default="local")
     parser.add_argument("--partita", default="partita")
+    parser.add_argument("--torch", action="store_true")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -129,11 +143,9 @@ def main():
         sys.exit("error: expected at least 97%")
     ours = train(arguments, "by-hand-f64", True, np.float64, "--steps", 5)
     one = train(arguments, "one-rank-f64", False, np.float64, "--steps", 5)
-    begin = arguments.folder / "one-rank-f64.onnx"
-    before = {w.name: numpy_helper.to_array(w)
-              for w in onnx.load(begin).graph.initializer}
-    error = max(float(np.abs(ours[name] - one[name]).max()) for name in one)
-    moved = max(float(np.abs(before[name] - one[name]).max()) for name in one)
+    before = begin(np.float64)
+    error = max(float(np.abs(ours[name] - one[name]).max()) for name in before)
+    moved = max(float(np.abs(before[name] - one[name]).max()) for name in before)
     print(f"after 5 steps in f64 weights differ from one rank's by at most {error:.1e}, "
           f"and from what they were by up to {moved:.1e}")
     if not error <= 1e-9 or moved < 1e-3:
