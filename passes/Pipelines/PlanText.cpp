@@ -20,7 +20,8 @@ static std::string memoryText(const Found &found, const PlanTarget &target) {
   std::string result = "memory per device: " + bytesText(found.memory.peak()) + " (" +
                        kindsText(found.memory) + ")";
   if (target.memoryLimit)
-    result += " of " + bytesText(*target.memoryLimit);
+    result += " of " + bytesText(*target.memoryLimit) +
+              (found.memory.peak() > *target.memoryLimit ? ", which does not fit" : "");
   result += "\n";
   if (const MemoryReserve &reserve = target.reserve; reserve.total() > 0)
     result += "  of the device's " + bytesText(target.topology.device.memory) + " " +
