@@ -78,8 +78,12 @@ public:
       : timing(timing), plan(plan), function(function), program(function.program),
         grouping(kernels::group(program, target)),
         device(timing.placement.topology().device) {
-    for (size_t g = 0; g < grouping.groups.size(); ++g)
-      addGroup(static_cast<int32_t>(g));
+    std::vector<std::vector<int32_t>> members(grouping.groups.size());
+    for (size_t o = 0; o < grouping.groupsOf.size(); ++o)
+      for (int32_t group : grouping.groupsOf[o])
+        members[static_cast<size_t>(group)].push_back(static_cast<int32_t>(o));
+    for (size_t g = 0; g < members.size(); ++g)
+      addGroup(static_cast<int32_t>(g), members[g]);
     for (size_t o = 0; o < program.ops.size(); ++o)
       addOp(static_cast<int32_t>(o));
   }
@@ -88,7 +92,7 @@ public:
   std::array<int64_t, 3> launches{};
 
 private:
-  void addGroup(int32_t number);
+  void addGroup(int32_t number, const std::vector<int32_t> &members);
   void addOp(int32_t number);
   double bytesOf(int32_t value) const {
     const LocalValue &it = program.value(value);
@@ -116,17 +120,15 @@ private:
 };
 } // namespace
 
-void FunctionPrice::addGroup(int32_t number) {
+void FunctionPrice::addGroup(int32_t number, const std::vector<int32_t> &members) {
   const kernels::Group &group = grouping.groups[static_cast<size_t>(number)];
   const auto points = static_cast<double>(elementCount(group.domain));
   if (points == 0)
     return;
   double operations = 0, bytes = 0, far = 0;
   std::set<int32_t> loaded;
-  for (size_t o = 0; o < program.ops.size(); ++o) {
-    if (!grouping.isIn(static_cast<int32_t>(o), number))
-      continue;
-    const LocalOp &op = program.ops[o];
+  for (int32_t member : members) {
+    const LocalOp &op = program.op(member);
     operations += op.facts.steps * points;
     for (int32_t value : op.operands) {
       const LocalValue &it = program.value(value);
