@@ -138,3 +138,23 @@ func.func @main(%h: tensor<2x8xf32>, %x: tensor<3x2x8xf32>) -> tensor<2x8xf32> {
   %y = graph.repeat @body trips 3 carried(%h) scanned(%x) with(%w) : (tensor<2x8xf32>, tensor<3x2x8xf32>, tensor<8x8xf32>) -> tensor<2x8xf32> loc("loop")
   return %y : tensor<2x8xf32>
 }
+
+// -----
+
+// A norm that a product reads by way of a reshape is rounded before it is moved; one that
+// something else reads is not.
+// CHECK-LABEL: func.func @moved
+// CHECK: %[[N:.*]] = graph.softmax {{.*}}xf32>
+// CHECK: %[[NN:.*]] = graph.cast %[[N]] {to = bf16}
+// CHECK: %[[M:.*]] = graph.reshape %[[NN]] {{.*}}tensor<6x8xbf16>
+// CHECK: graph.contract %[[M]],
+// CHECK: %[[R:.*]] = graph.reshape %[[N]] {{.*}}tensor<8x6xf32>
+// CHECK: return {{.*}}, %[[R]]
+func.func @moved(%x: tensor<2x3x8xf32> {graph.name = "x"}) -> (tensor<6x4xf32> {graph.name = "y"}, tensor<8x6xf32> {graph.name = "r"}) {
+  %w = graph.weight "w" : tensor<8x4xf32>
+  %n = graph.softmax %x {axis = 2 : i64} : (tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+  %m = graph.reshape %n : (tensor<2x3x8xf32>) -> tensor<6x8xf32>
+  %y = graph.contract %m, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<6x8xf32>, tensor<8x4xf32>) -> tensor<6x4xf32> loc("fc1")
+  %r = graph.reshape %n : (tensor<2x3x8xf32>) -> tensor<8x6xf32>
+  return %y, %r : tensor<6x4xf32>, tensor<8x6xf32>
+}

@@ -110,6 +110,25 @@ TEST_CASE("what all its users may compute is computed again in each") {
   }
 }
 
+TEST_CASE("a cast to a wider type is made again in kernels of other parts of a step") {
+  for (DType narrow : {DType::BF16, DType::F32}) {
+    Builder b;
+    int32_t x = b.product(b.argument({8, 8}), {8, 8});
+    b.program.values[static_cast<size_t>(x)].type = narrow;
+    int32_t wide = b.pointwise({x}, {8, 8});
+    int32_t one = b.op(sumOfRows(true), {wide}, {8, 1}, Phase::Backward);
+    OpFacts columns = sumOfRows(true);
+    columns.rowDims = {0};
+    int32_t two = b.op(columns, {wide}, {1, 8}, Phase::Weight);
+    b.give({one, two});
+    Target target = cpu;
+    target.maxPostOps = 0;
+    Grouping grouping = group(b.program, target);
+    CHECK(grouping.groupsOf[static_cast<size_t>(b.maker(wide))].size() ==
+          (narrow == DType::BF16 ? 2 : 1));
+  }
+}
+
 TEST_CASE("calls take what the target's engines apply, linear functions as one") {
   Builder b;
   int32_t x = b.argument({4, 4}), bias = b.argument({4});
