@@ -126,7 +126,10 @@ static Expected<Stack> readStack(const JsonValue &value) {
     return tl::unexpected(ok.error());
   if (auto name = value.at("name"); !name)
     return tl::unexpected(name.error());
-  auto text = [](const JsonValue &v) { return v.asString(); };
+  auto text = [](const JsonValue &v) -> Expected<std::string> {
+    auto name = v.asString();
+    return name && name->empty() ? v.error("a stack has a name") : name;
+  };
   auto flag = [](const JsonValue &v) { return v.asBool(); };
   auto ok = readMember(value, "name", stack.name, text)
                 .and_then([&] {

@@ -10,7 +10,6 @@
 #include "partita/Search/BestPlan.h"
 #include "partita/Search/Meshes.h"
 #include "partita/Search/PlanName.h"
-#include "partita/Search/Simulate.h"
 #include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -300,10 +299,8 @@ Expected<void> Planner::completeStory(PlanStory &story, search::Timing &timing,
   story.name = search::planName(program.graph, chosen().found->plan.strategies);
   story.rates = ratesOf(*program.flow, *chosen().found, target);
   story.reshards = search::costliestReshards(timing, chosen().found->plan, 5);
-  if (result.isGiven) {
-    story.overlap = {search::simulate(timing, chosen().found->plan).time, {}};
+  if (result.isGiven)
     return {};
-  }
   auto pricing = startKnown(); // beside what else is told
   if (!pricing)
     return tl::unexpected(pricing.error());
@@ -328,7 +325,8 @@ Expected<std::string> Planner::writeFiles(const PlanStory &story, search::Timing
   if (!options.hintsOutput.empty()) {
     job.progress("shortening hints");
     auto said = writeHints(options.hintsOutput, program.graph, program.placement,
-                           chosen().found->plan, chosen().found->cost.total());
+                           chosen().found->plan,
+                           search::evaluate(timing, chosen().found->plan).total());
     if (!said)
       return tl::unexpected(said.error());
     text += *said;
@@ -350,8 +348,9 @@ Expected<std::string> Planner::record(const PlanStory &story,
     return tl::unexpected(known.error());
   PlanCertificate &certificate = **known;
   certificate.setBound(planBound(search::boundOf(result.nodes)));
-  certificate.overlapped = {static_cast<double>(story.overlap->time) * 1e-12,
-                            static_cast<double>(story.overlap->bound.time) * 1e-12};
+  if (story.overlap)
+    certificate.overlapped = {static_cast<double>(story.overlap->time) * 1e-12,
+                              static_cast<double>(story.overlap->bound.time) * 1e-12};
   certificate.searchSeconds = searchSeconds;
   dist::setCertificate(*compiler.module, certificate);
   compiler.report.notes = {searchNote(*chosen().found, target)};

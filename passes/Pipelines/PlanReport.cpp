@@ -100,8 +100,14 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
     page.choices.insert(page.choices.begin(), std::move(text));
   if (!story.name.empty())
     page.choices.insert(page.choices.begin(), "parallelism: " + story.name);
-  for (const auto &[name, time] : profile.parts)
-    page.parts.push_back({name, secondsOf(time)});
+  if (story.result.isGiven) { // priced by kernels, whose times the profile has not
+    for (size_t i = 0; i < passNames.size(); ++i)
+      page.parts.push_back({passNames[i], secondsOf(found.cost.passes[i].device)});
+    page.parts.push_back({"waiting for the host", secondsOf(found.cost.waiting)});
+  } else {
+    for (const auto &[name, time] : profile.parts)
+      page.parts.push_back({name, secondsOf(time)});
+  }
   page.memory = std::move(profile.memory);
   page.memoryLimit = story.target.memoryLimit;
   for (const MemoryShare &share : found.memory.largest)

@@ -112,9 +112,6 @@ std::string partita::overlapText(const PlanStory &story) {
   double gap = time <= bound.time
                    ? 0
                    : static_cast<double>(time - bound.time) / static_cast<double>(time);
-  if (story.result.isGiven)
-    return "with overlap: " + timeText(time) +
-           " simulated, were collectives in flight while kernels run";
   return "with overlap: " + timeText(time) + " simulated, at least " +
          timeText(bound.time) + (bound.within & Bound::OneMesh ? " on this mesh" : "") +
          (bound.ignores & Bound::Memory ? " with any memory" : "") +
@@ -148,10 +145,9 @@ std::string partita::boundText(const Bound &bound, Picos total) {
 
 /// Times of the passes of a plan that was priced.
 static std::string passesText(const PlanCost &cost) {
-  static constexpr const char *names[] = {"forward and again", "backward", "update"};
   std::string text;
   for (size_t i = 0; i < cost.passes.size(); ++i)
-    text += (i > 0 ? ", " : "") + std::string(names[i]) + " " +
+    text += (i > 0 ? ", " : "") + std::string(passNames[i]) + " " +
             timeText(cost.passes[i].device) + " in " +
             std::to_string(cost.passes[i].launches) + " launches";
   return text;

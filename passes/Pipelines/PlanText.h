@@ -7,6 +7,8 @@
 #include "partita/Search/Compare.h"
 #include "passes/Shard/SearchPlan.h"
 
+#include <array>
+
 namespace partita {
 
 /// The time of a mesh's plan, or why there is none.
@@ -29,6 +31,9 @@ std::string planText(const PlanStory &story);
 /// "lower bound: 4.30 ms, a gap of 1.20%", of a plan that takes `total`; then a line of
 /// which plans that is and of what it ignores.
 std::string boundText(const search::Bound &bound, search::Picos total);
+/// Names of PlanCost::passes.
+inline constexpr std::array<const char *, 3> passNames = {"forward and again", "backward",
+                                                          "update"};
 /// The same of the story's plan; of one that was given, that there is none.
 std::string storyBoundText(const PlanStory &story);
 /// A sentence about the story's overlap; empty without one.

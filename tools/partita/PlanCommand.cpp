@@ -61,6 +61,9 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
       "Say of each mesh, and form of a training step, its bound, plan and time, and why "
       "it was left out");
   command->get_option("--work")->excludes("--time-limit");
+  for (const char *search :
+       {"--overlap", "--time-limit", "--work", "--axes", "--log-search"})
+    command->get_option("--price")->excludes(search);
   command->callback([options, command, &status] {
     if (command->count("--cluster") + command->count("--mesh") == 0)
       status = fail("plan needs --cluster, or --mesh for this host", usageStatus);

@@ -209,6 +209,8 @@ TEST_CASE("cluster: stacks that are not known are errors") {
   CHECK(of("DGX-H100", "\"megatron-2021\"").find("known for device H100-80GB") !=
         std::string::npos);
   CHECK(of("DGX-A100", R"({"launch": 1e-6})").find("\"name\"") != std::string::npos);
+  CHECK(of("DGX-A100", R"({"name": ""})").find("a stack has a name") !=
+        std::string::npos);
   CHECK(of("DGX-A100", R"({"name": "x", "speed": 1})").find("speed") !=
         std::string::npos);
   CHECK(of("DGX-A100", "3").find("stack") != std::string::npos);
