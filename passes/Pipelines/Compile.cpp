@@ -454,8 +454,7 @@ void Compiler::summarize() {
   });
 }
 
-/// A bad output is known before the work, not after it.
-static Expected<void> checkOutput(const Request &request) {
+Expected<void> partita::checkOutput(const Request &request) {
   if (request.levels.to != Level::L5)
     return {};
   auto writer = BundleWriter::create(request.emission.output);
@@ -614,7 +613,7 @@ Expected<CompileReport> partita::compileModel(const Request &request,
   if (!request.emission.force || request.levels.to < Level::L5 ||
       !std::filesystem::exists(output, unreadable))
     return compileUntilItFits(std::move(job));
-  auto replacement = BundleReplacement::create(output);
+  auto replacement = BundlePlace::replacing(output);
   if (!replacement)
     return tl::unexpected(replacement.error());
   job.request.emission.output = replacement->path();

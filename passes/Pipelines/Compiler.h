@@ -207,6 +207,10 @@ public:
   /// What has the product.
   virtual Compiler &compiler() = 0;
 };
+/// A bad output is known before the work, not after it: an error if the bundle that a
+/// request names cannot be made.
+Expected<void> checkOutput(const Request &request);
+
 /// Compiler of one program, which keeps the job; CompileStages.h has that of a pipeline.
 std::unique_ptr<EntryCompiler> straightCompiler(const Job &job);
 

@@ -99,6 +99,9 @@ struct Request {
   /// One per group of ranks, or one for all; none: one rank, or for a search over meshes
   /// those of the cluster.
   std::vector<Mesh> meshes = {};
+  /// The same for other numbers of ranks, each of which gets a world of the bundle
+  /// (Worlds.h).
+  std::vector<std::vector<Mesh>> worlds = {};
   ShardMode mode = ShardMode::Auto;
   std::optional<GivenHints> hints = {};
   std::optional<Plan> plan = {}; ///< replaces deciding

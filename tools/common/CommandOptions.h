@@ -29,6 +29,10 @@ public:
         },
         help);
   }
+  template <typename Read> void repeated(const char *name, Read read, const char *help) {
+    texts(name, name, read, help);
+    command.get_option(dashed(name))->allow_extra_args(false);
+  }
   void flag(const char *name, bool &into, const char *help) {
     const bool is = !std::string_view(name).starts_with("no-");
     command.add_flag_callback(dashed(name), [&into, is] { into = is; }, help);

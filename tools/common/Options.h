@@ -5,6 +5,7 @@
 // the values: CommandOptions or the members of a request. It has
 //   text(name, read, help)             a text, for `read`
 //   texts(name, plural, read, help)    several; a request has a list of them, `plural`
+//   repeated(name, read, help)         one or several; a request has a text or a list
 //   flag(name, bool, help)             "no-x" is false for x, as is "x": false
 //   word(name, words, set, help)       one of `words`, whose place is for `set`; the
 //   first
@@ -51,12 +52,32 @@ template <typename Set> void addBindings(Set &set, ModelSource &model) {
             "program then has no such input");
 }
 
-/// What compile, plan and verify have in common.
-template <typename Set> void addPlanning(Set &set, Request &request) {
+/// The mesh of a command that takes one.
+template <typename Set> void addMesh(Set &set, Request &request) {
   set.text(
       "mesh", into(request.meshes, readMeshes),
       "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank; of plan, every "
       "mesh of the cluster is tried)");
+}
+
+/// The meshes of a bundle's worlds.
+template <typename Set> void addWorlds(Set &set, Request &request) {
+  set.repeated(
+      "mesh",
+      [&request](const std::string &text) {
+        return readMeshes(text).map([&](std::vector<Mesh> meshes) {
+          if (request.meshes.empty())
+            request.meshes = std::move(meshes);
+          else
+            request.worlds.push_back(std::move(meshes));
+        });
+      },
+      "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank); given several "
+      "times, a world of the bundle for each (docs/elastic.md)");
+}
+
+/// What compile, plan and verify have in common beside the mesh.
+template <typename Set> void addPlanning(Set &set, Request &request) {
   set.text(
       "hints", into(request.hints, readHints),
       "Hints file (docs/hints.md), or a rule that finds the model's blocks: "
@@ -127,6 +148,7 @@ template <typename Set> void addCut(Set &set, Cut &cut) {
 }
 
 template <typename Set> void addCompile(Set &set, Request &request) {
+  addWorlds(set, request);
   addModel(set, request);
   addCut(set, request.cut);
   set.texts("state", "states", append(request.model.states),

@@ -78,9 +78,8 @@ inline void addResumeOptions(CLI::App &command, CLI::Option *folder,
   command
       .add_option("--restarts", options.restarts,
                   "Where a rank is lost, start again from the newest generation, at most "
-                  "so often in a row without a new one")
+                  "so often in a row without a new one (default: 0, with --elastic 3)")
       ->check(CLI::Range(int64_t(0), int64_t(1) << 31, "COUNT"))
-      ->capture_default_str()
       ->needs(folder);
   std::map<std::string, bool> ends = {{"continue", false}, {"stop", true}};
   command
@@ -193,6 +192,22 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
   addCheckpointOptions(command, file, data);
 }
 
+inline void addElastic(CLI::App &command, runtime::RunOptions &options) {
+  command
+      .add_option_function<std::string>(
+          "--elastic",
+          [&options](const std::string &text) {
+            auto ranks = runtime::parseElastic(text);
+            if (!ranks)
+              throw CLI::ValidationError("--elastic", ranks.error().message);
+            options.elastic = *ranks;
+          },
+          "Go on with fewer ranks where some are lost, and with more where places come "
+          "back, as the worlds of the bundle have them (docs/elastic.md)")
+      ->type_name("LEAST..MOST")
+      ->needs("--checkpoint-dir");
+}
+
 /// Adds the options of `run` to a command that users start as `program`.
 inline void addRunOptions(CLI::App &command, const std::string &program,
                           RunCommandLine &line) {
@@ -241,6 +256,7 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
           "write them back at the end; any bundle with these states reads it")
       ->check(named);
   addDataOptions(command, options.data);
+  addElastic(command, options);
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
       ->capture_default_str();
   command.add_flag("--profile", line.profile,

@@ -7,6 +7,7 @@
 #include "partita/Base/Units.h"
 #include "partita/Topology/Quantity.h"
 #include "passes/Pipelines/Report.h"
+#include "passes/Pipelines/Worlds.h"
 
 #include <nlohmann/json.hpp>
 
@@ -40,6 +41,13 @@ public:
           keep(read(text));
       });
     });
+  }
+  template <typename Read>
+  void repeated(const char *name, const Read &read, const char *help) {
+    if (has(name) && request.at(name)->asStrings())
+      texts(name, name, read, help);
+    else
+      text(name, read);
   }
   void flag(std::string_view name, bool &into, const char * = "") {
     name.remove_prefix(name.starts_with("no-") ? 3 : 0);
@@ -112,7 +120,8 @@ private:
 };
 } // namespace
 
-static Json figuresOf(const CompileReport &report) {
+static Json figuresOf(const WorldReport &world) {
+  const CompileReport &report = world.report;
   Json result = {{"notes", report.notes}, {"seconds", report.seconds}};
   result["memory"] = {{"weights", report.weightBytesPerRank},
                       {"packed", report.packedBytes},
@@ -130,17 +139,23 @@ static Expected<Json> answerCompile(Members &members, StopFlag stop) {
   addCompile(members, request);
   if (auto ok = members.finish(); !ok)
     return tl::unexpected(ok.error());
-  auto report = compileModel(request, [](const std::string &) {}, stop);
-  if (!report)
-    return tl::unexpected(report.error());
-  Json result = figuresOf(*report);
+  auto reports = compileWorlds(request, [](const std::string &) {}, stop);
+  if (!reports)
+    return tl::unexpected(reports.error());
+  Json result = figuresOf(reports->front());
   result["bundle"] = request.emission.output;
+  for (size_t w = 1; w < reports->size(); ++w) {
+    Json world = figuresOf((*reports)[w]);
+    world["ranks"] = (*reports)[w].ranks;
+    result["worlds"].push_back(std::move(world));
+  }
   return result;
 }
 
 static Expected<Json> answerPlan(Members &members, StopFlag stop) {
   PlanOptions options;
   members.required("model", options.request.model.file);
+  addMesh(members, options.request);
   addModel(members, options.request);
   addPlan(members, options);
   if (auto ok = members.finish(); !ok)
@@ -197,6 +212,7 @@ static Expected<Json> answerVerify(Members &members, const BundleRunner &run,
     options.weights.check = !noCheck;
   } else {
     members.required("model", request.model.file);
+    addMesh(members, request);
     addModel(members, request);
     addVerifyModel(members, options);
   }

@@ -4,44 +4,52 @@
 #include "common/CommandLine.h"
 #include "common/CommandOptions.h"
 #include "common/Interrupt.h"
-#include "passes/Pipelines/Compile.h"
+#include "passes/Pipelines/Worlds.h"
 
 #include <cstdio>
 #include <memory>
 
 using namespace partita;
 
+static void print(const Request &request, const CompileReport &report) {
+  for (const std::string &note : report.notes)
+    std::printf("note: %s\n", note.c_str());
+  if (request.levels.to >= Level::L3)
+    std::printf("%s", summaryText(report.collectives).c_str());
+  if (request.levels.to >= Level::L3 && report.work && !request.meshes.empty())
+    std::printf("%s", workText(*report.work).c_str());
+  if (request.levels.to == Level::L5)
+    std::printf("memory per rank: %lld B of weights as the model stores them, %lld B as "
+                "repacked for engines, %lld B of arena\n",
+                static_cast<long long>(report.weightBytesPerRank),
+                static_cast<long long>(report.packedBytes),
+                static_cast<long long>(report.arenaBytes));
+  if (request.levels.to == Level::L5 && report.stateBytes != 0)
+    std::printf("states per rank: %lld B\n", static_cast<long long>(report.stateBytes));
+  std::printf("compiled %lld ops", static_cast<long long>(report.numOps));
+  if (request.levels.to == Level::L5)
+    std::printf(" to %lld tasks and %lld kernels",
+                static_cast<long long>(report.numTasks),
+                static_cast<long long>(report.numKernels));
+  std::printf(" in %.2f s\n", report.seconds);
+  for (const auto &[stage, seconds] : report.stages)
+    std::printf("  %-12s %.3f s\n", stage.c_str(), seconds);
+}
+
 static int compileCommand(const Request &request) {
   RemovedOnInterrupt interrupt;
   auto progress = [](const std::string &line) {
     std::fprintf(stderr, "%s…\n", line.c_str());
   };
-  auto report = compileModel(request, progress);
-  if (!report) {
-    return fail(report.error().message);
+  auto worlds = compileWorlds(request, progress);
+  if (!worlds)
+    return fail(worlds.error().message);
+  for (const WorldReport &world : *worlds) {
+    if (worlds->size() > 1)
+      std::printf("world of %lld ranks, %s:\n", static_cast<long long>(world.ranks),
+                  world.mesh.c_str());
+    print(request, world.report);
   }
-  for (const std::string &note : report->notes)
-    std::printf("note: %s\n", note.c_str());
-  if (request.levels.to >= Level::L3)
-    std::printf("%s", summaryText(report->collectives).c_str());
-  if (request.levels.to >= Level::L3 && report->work && !request.meshes.empty())
-    std::printf("%s", workText(*report->work).c_str());
-  if (request.levels.to == Level::L5)
-    std::printf("memory per rank: %lld B of weights as the model stores them, %lld B as "
-                "repacked for engines, %lld B of arena\n",
-                static_cast<long long>(report->weightBytesPerRank),
-                static_cast<long long>(report->packedBytes),
-                static_cast<long long>(report->arenaBytes));
-  if (request.levels.to == Level::L5 && report->stateBytes != 0)
-    std::printf("states per rank: %lld B\n", static_cast<long long>(report->stateBytes));
-  std::printf("compiled %lld ops", static_cast<long long>(report->numOps));
-  if (request.levels.to == Level::L5)
-    std::printf(" to %lld tasks and %lld kernels",
-                static_cast<long long>(report->numTasks),
-                static_cast<long long>(report->numKernels));
-  std::printf(" in %.2f s\n", report->seconds);
-  for (const auto &[stage, seconds] : report->stages)
-    std::printf("  %-12s %.3f s\n", stage.c_str(), seconds);
   return 0;
 }
 
@@ -71,6 +79,8 @@ static std::string contradiction(const Request &request) {
   if (!searches && !chooses && request.machine.memory)
     return "--cluster and --memory are for the search of mode auto without hints or a "
            "plan: they would have no effect";
+  if (std::string wrong = refusalOfWorlds(request); !wrong.empty())
+    return wrong;
   const std::string &output = request.emission.output;
   if (output.empty() && levels.to == Level::L5)
     return "--output is required (or --to L3, which stops before code generation)";
@@ -96,6 +106,8 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                   "--shape batch=2 --shape sequence=32\n"
                   "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
                   "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2\n"
+                  "  partita compile gpt2.onnx -o e --train step.json --mesh dp=2 --mesh "
+                  "dp=4\n"
                   "  partita compile ranks/rank-*.onnx -o g --mesh tp=4 --mode manual");
   command
       ->add_option_function<std::vector<std::string>>(

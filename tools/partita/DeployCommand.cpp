@@ -57,7 +57,7 @@ static Expected<void> readWords(Options &options) {
     return makeError("behind --: " + std::string(wrong.what()));
   }
   if (!options.line.run.data.checkpoints.folder.empty() && run.count("--restarts") > 0)
-    options.restarts = options.line.run.data.checkpoints.restarts;
+    options.restarts = *options.line.run.data.checkpoints.restarts;
   return {};
 }
 
@@ -151,11 +151,30 @@ static Expected<void> place(const Options &options, const Bundle &bundle,
   return {};
 }
 
+/// The bundle whose ranks are placed: of an elastic run the largest world that it allows.
+static Expected<std::string> placedBundle(const Options &options) {
+  if (!options.line.run.elastic)
+    return options.bundle;
+  auto worlds = readWorlds(options.bundle);
+  if (!worlds)
+    return tl::unexpected(worlds.error());
+  const int64_t most = options.line.run.elastic->most;
+  for (auto it = worlds->rbegin(); it != worlds->rend(); ++it)
+    if (it->ranks <= most)
+      return it->folder;
+  return makeError("behind --: --elastic allows at most " + std::to_string(most) +
+                   " ranks, the smallest world of '" + options.bundle + "' has " +
+                   std::to_string(worlds->front().ranks));
+}
+
 static Expected<Deployment> deploymentOf(const Options &options) {
-  auto bundle = readBundle(options.bundle);
+  auto folder = placedBundle(options);
+  if (!folder)
+    return tl::unexpected(folder.error());
+  auto bundle = readBundle(*folder);
   if (!bundle)
     return tl::unexpected(bundle.error());
-  auto file = planFile(options.bundle, "");
+  auto file = planFile(*folder, "");
   auto plan = file ? readAnyPlan(*file) : tl::unexpected(file.error());
   if (!plan)
     return tl::unexpected(plan.error());

@@ -49,6 +49,7 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
                   "  partita plan gpt3.onnx --cluster a100.json --mesh dp=128,tp=8\n"
                   "  partita compile gpt3.onnx --plan plan.json --mesh dp=128,tp=8 -o b");
   command->add_option("model", request.model.file, "The ONNX file")->required();
+  addMesh(options->set, request);
   addPlanning(options->set, request);
   addPlan(options->set, options->plan);
   command->add_flag_callback(

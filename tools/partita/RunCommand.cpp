@@ -8,6 +8,7 @@
 #include "common/RunCommand.h"
 #include "partita/Base/Files/Aside.h"
 #include "passes/Pipelines/Export.h"
+#include "passes/Pipelines/Worlds.h"
 
 #include <cstdio>
 #include <fcntl.h>
@@ -20,6 +21,7 @@ namespace {
 struct Options {
   RunCommandLine run;
   ExportOptions exported;
+  bool replans = false;
 };
 } // namespace
 
@@ -87,6 +89,18 @@ static int runAndExport(Options &options) {
   return status;
 }
 
+/// Gives an elastic run the compiler.
+static void planWorlds(runtime::RunOptions &run) {
+  run.planWorld = [&run, bundle = run.bundle](int64_t ranks) -> Expected<std::string> {
+    const std::string folder =
+        run.data.checkpoints.folder + "/world-" + std::to_string(ranks);
+    auto silent = [](const std::string &) {};
+    return planWorld(bundle, ranks, folder, run.weights.folder, silent).map([&] {
+      return folder;
+    });
+  };
+}
+
 void partita::addRunCommand(CLI::App &app, int &status) {
   auto options = std::make_shared<Options>();
   CLI::App *command = app.add_subcommand("run", "Run a bundle on its ranks");
@@ -94,6 +108,12 @@ void partita::addRunCommand(CLI::App &app, int &status) {
   auto named = [](const std::string &file) {
     return file.empty() ? std::string("the file has no name") : std::string();
   };
+  command
+      ->add_flag(
+          "--replan", options->replans,
+          "Where the bundle has no world of as many ranks as there are places, plan "
+          "one from its model, into the folder of the checkpoints")
+      ->needs("--elastic");
   CLI::Option *exported =
       command
           ->add_option("--export", options->exported.file,
@@ -106,6 +126,8 @@ void partita::addRunCommand(CLI::App &app, int &status) {
                    "The model of the bundle, if it has moved")
       ->needs(exported);
   command->callback([options, &status] {
+    if (options->replans)
+      planWorlds(options->run.run);
     status = options->exported.file.empty() ? runCommand(options->run, {"run"})
                                             : runAndExport(*options);
   });

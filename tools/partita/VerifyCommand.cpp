@@ -29,6 +29,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                   "test_data_set_0 --expect-dir test_data_set_0");
   command->add_option("model", options->request.model.file, "A bundle, or an ONNX file")
       ->required();
+  addMesh(options->set, options->request);
   addModel(options->set, options->request);
   addCut(options->set, options->request.cut);
   refuseBlankMesh(*command);

@@ -41,9 +41,17 @@ struct CheckpointOptions {
   bool stopsOnError = false; ///< a save that fails ends the run; the last one always does
   double grace = 25;         ///< seconds from a signal to the end
   /// How often in a row a run that lost a rank is started again, without a new generation
-  /// in between.
-  int64_t restarts = 0;
+  /// in between. Absent: never, or thrice where the number of ranks may change.
+  std::optional<int64_t> restarts;
 };
+
+/// Numbers of ranks with which a run may go on (docs/elastic.md).
+struct ElasticRanks {
+  int64_t least = 1, most = 1;
+  bool operator==(const ElasticRanks &) const = default;
+};
+/// "2..8" or "4". An error names the text.
+Expected<ElasticRanks> parseElastic(const std::string &text);
 
 /// Requests on the rows of a file, see docs/data.md.
 struct DataOptions {
@@ -69,6 +77,12 @@ struct RunOptions {
   /// File of hosts for mpirun, lines "NAME slots=N": ranks go onto slots in order. Empty:
   /// all ranks are on this host.
   std::string hostfile;
+  /// The run goes on with as many ranks as there are places, in the largest world of the
+  /// bundle that has so many. Absent: with those of the bundle.
+  std::optional<ElasticRanks> elastic;
+  /// Of such a run: plans the bundle anew for so many ranks and gives the new bundle's
+  /// folder, or says why that is not possible here. Null: worlds of the bundle alone.
+  std::function<Expected<std::string>(int64_t ranks)> planWorld = {};
   std::vector<std::string> inputs; ///< "NAME=FILE.npy" or "NAME=FILE.pb"
   std::string inputsDir;           ///< input_K.pb, in the order of the inputs
   std::string outputsDir;          ///< output_K.pb; made if it does not exist
@@ -114,9 +128,13 @@ struct RunEnd {
   std::string problem = {};
   /// The process of a rank, or its host, is gone or stands still.
   bool isLost = false;
+  /// The rank that was lost, where it is known; else -1.
+  int lostRank = -1;
+  /// The run stopped behind a step that is saved, since it may go on with more ranks.
+  bool isGrowing = false;
 
-  static RunEnd lost(std::string why, int signal = 0) {
-    return {signal, std::move(why), true};
+  static RunEnd lost(std::string why, int signal = 0, int rank = -1) {
+    return {signal, std::move(why), true, rank};
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -65,6 +66,10 @@ std::string Bundle::json() const {
                        {"inputs", inputs},        {"weight_files", files}};
   if (compute != Bundle().compute)
     root["compute"] = compute;
+  if (isWorld)
+    root["world"] = true;
+  for (const BundleWorld &world : worlds)
+    root["worlds"].push_back({{"ranks", world.ranks}, {"path", world.path}});
   return root.dump(2) + "\n";
 }
 
@@ -220,7 +225,15 @@ static Expected<BundleEntry> readEntry(const JsonValue &value) {
   return entry;
 }
 
-static Expected<WeightFile> readWeightFile(const JsonValue &value) {
+/// `isWorld`: the path may lead to the bundle that this one is a world of.
+static Expected<void> checkWeightPath(const JsonValue &where, std::string_view path,
+                                      bool isWorld) {
+  if (isWorld && path.starts_with(sharedByWorlds))
+    path.remove_prefix(sharedByWorlds.size());
+  return checkInside(where, std::string(path));
+}
+
+static Expected<WeightFile> readWeightFile(const JsonValue &value, bool isWorld) {
   WeightFile file;
   Fields fields(value);
   fields.read("path", file.path);
@@ -236,11 +249,38 @@ static Expected<WeightFile> readWeightFile(const JsonValue &value) {
   if (fields.error)
     return tl::unexpected(*fields.error);
   for (const std::string &path : {isOfModel ? file.location : file.path, file.blocks})
-    if (auto ok = checkInside(value, path); !ok)
+    if (auto ok = checkWeightPath(value, path, isWorld); !ok)
       return tl::unexpected(ok.error());
   if (isOfModel && !file.path.starts_with('/'))
     return value.error("path: expected an absolute path of a file of the model");
   return file;
+}
+
+static Expected<BundleWorld> readWorld(const JsonValue &value) {
+  BundleWorld world;
+  Fields fields(value);
+  fields.read("ranks", world.ranks,
+              [](const JsonValue &v) { return v.asInteger(1, 1 << 20); });
+  fields.read("path", world.path);
+  if (fields.error)
+    return tl::unexpected(*fields.error);
+  if (auto ok = checkInside(value, world.path); !ok)
+    return tl::unexpected(ok.error());
+  return world;
+}
+
+static Expected<void> readWorldsOf(const JsonValue &root, Bundle &bundle) {
+  if (root.has("world")) {
+    auto isWorld = root.at("world")->asBool();
+    if (!isWorld)
+      return tl::unexpected(isWorld.error());
+    bundle.isWorld = *isWorld;
+  }
+  if (!root.has("worlds"))
+    return {};
+  return readList<BundleWorld>(root, "worlds", readWorld).map([&](auto worlds) {
+    bundle.worlds = std::move(worlds);
+  });
 }
 
 /// Format and version first: a bundle of another version is told apart from a damaged
@@ -303,12 +343,35 @@ Expected<Bundle> partita::readBundle(const std::string &folder) {
   if (bundle.numRanks() != ranks)
     return root->error("ranks is " + std::to_string(ranks) + ", the mesh has " +
                        std::to_string(bundle.numRanks()));
-  auto files = readList<WeightFile>(*root, "weight_files", readWeightFile);
+  if (auto ok = readWorldsOf(*root, bundle); !ok)
+    return tl::unexpected(ok.error());
+  auto files = readList<WeightFile>(*root, "weight_files", [&](const JsonValue &value) {
+    return readWeightFile(value, bundle.isWorld);
+  });
   if (!files)
     return tl::unexpected(files.error());
   bundle.entries = std::move(*entries);
   bundle.weightFiles = std::move(*files);
   return bundle;
+}
+
+Expected<std::vector<World>> partita::readWorlds(const std::string &folder) {
+  auto bundle = readBundle(folder);
+  if (!bundle)
+    return tl::unexpected(bundle.error());
+  std::vector<World> all = {{bundle->numRanks(), folder, bundle->mesh.str()}};
+  for (const BundleWorld &world : bundle->worlds) {
+    const std::string inside = folder + "/" + world.path;
+    auto other = readBundle(inside);
+    if (!other)
+      return tl::unexpected(other.error());
+    if (other->numRanks() != world.ranks)
+      return makeError("'" + inside + "' has " + std::to_string(other->numRanks()) +
+                       " ranks, '" + folder + "' says " + std::to_string(world.ranks));
+    all.push_back({world.ranks, inside, other->mesh.str()});
+  }
+  std::ranges::sort(all, {}, &World::ranks);
+  return all;
 }
 
 Expected<std::string> partita::planFile(const std::string &folder,

@@ -18,9 +18,17 @@ static std::string plainPath(std::string path) {
   return path;
 }
 
-//===-- In the place of another -------------------------------------------===//
+static Expected<std::string> unusedPath(const std::string &out) {
+  std::string path = plainPath(out);
+  struct stat info;
+  if (::lstat(path.c_str(), &info) == 0)
+    return makeError("output '" + path + "' exists already");
+  return path;
+}
 
-Expected<BundleReplacement> BundleReplacement::create(const std::string &out) {
+//===-- By several steps --------------------------------------------------===//
+
+Expected<BundlePlace> BundlePlace::replacing(const std::string &out) {
   std::string path = plainPath(out);
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
@@ -29,30 +37,45 @@ Expected<BundleReplacement> BundleReplacement::create(const std::string &out) {
   auto aside = Aside::folder(path);
   if (!aside)
     return tl::unexpected(aside.error());
-  BundleReplacement result;
+  BundlePlace result;
   result.out = path;
+  result.replaces = true;
   result.aside = std::move(*aside);
   return result;
 }
 
-Expected<void> BundleReplacement::commit() {
-  if (::renameat2(AT_FDCWD, path().c_str(), AT_FDCWD, out.c_str(), RENAME_EXCHANGE) != 0)
-    return makeError("cannot replace '" + out + "': " + std::strerror(errno));
-  return {};
+Expected<BundlePlace> BundlePlace::fresh(const std::string &out) {
+  auto path = unusedPath(out);
+  if (!path)
+    return tl::unexpected(path.error());
+  auto aside = Aside::folder(*path);
+  if (!aside)
+    return tl::unexpected(aside.error());
+  BundlePlace result;
+  result.out = *path;
+  result.aside = std::move(*aside);
+  return result;
+}
+
+Expected<void> BundlePlace::commit() {
+  unsigned how = replaces ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+  if (::renameat2(AT_FDCWD, path().c_str(), AT_FDCWD, out.c_str(), how) == 0)
+    return {};
+  return makeError(std::string(replaces ? "cannot replace '" : "cannot create '") + out +
+                   "': " + std::strerror(errno));
 }
 
 //===-- A new one ---------------------------------------------------------===//
 
 Expected<BundleWriter> BundleWriter::create(const std::string &out) {
-  BundleWriter writer;
-  std::string path = plainPath(out);
-  struct stat info;
-  if (::lstat(path.c_str(), &info) == 0)
-    return makeError("output '" + path + "' exists already");
-  auto aside = Aside::folder(path);
+  auto path = unusedPath(out);
+  if (!path)
+    return tl::unexpected(path.error());
+  auto aside = Aside::folder(*path);
   if (!aside)
     return tl::unexpected(aside.error());
-  writer.out = path;
+  BundleWriter writer;
+  writer.out = *path;
   writer.aside = std::move(*aside);
   return writer;
 }

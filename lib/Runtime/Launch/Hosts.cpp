@@ -31,13 +31,14 @@ static std::optional<int64_t> slotsOf(std::istringstream &words) {
   return slots;
 }
 
-Expected<void> runtime::checkHostfile(const std::string &path, int64_t ranks) {
+Expected<std::vector<HostSlots>> runtime::readHostfile(const std::string &path) {
   auto text = readFile(path);
   if (!text)
     return tl::unexpected(text.error());
   std::istringstream lines(*text);
+  std::vector<HostSlots> hosts;
   std::set<std::string> names;
-  int64_t slots = 0, number = 0;
+  int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
     std::istringstream words(line.substr(0, line.find('#')));
@@ -51,11 +52,21 @@ Expected<void> runtime::checkHostfile(const std::string &path, int64_t ranks) {
     if (!names.insert(name).second)
       return makeError("'" + path + "', line " + std::to_string(number) + ": host '" +
                        name + "' is there twice");
-    slots += *has;
+    hosts.push_back({name, *has});
   }
+  return hosts;
+}
+
+Expected<void> runtime::checkHostfile(const std::string &path, int64_t ranks) {
+  auto hosts = readHostfile(path);
+  if (!hosts)
+    return tl::unexpected(hosts.error());
+  int64_t slots = 0;
+  for (const HostSlots &host : *hosts)
+    slots += host.slots;
   if (slots < ranks)
     return makeError("'" + path + "' has " + std::to_string(slots) + " slots on " +
-                     std::to_string(names.size()) + " hosts, the bundle needs " +
+                     std::to_string(hosts->size()) + " hosts, the bundle needs " +
                      std::to_string(ranks));
   return {};
 }
@@ -98,8 +109,8 @@ std::optional<Expected<RunEnd>> runtime::endByMpirun(std::string_view text, int 
       behind(text, "mpirun noticed that process rank", mpi::signalPhrase, ".\n");
   if (signal.empty())
     return std::nullopt;
-  std::string place =
-      "rank " + std::string(behind(text, "mpirun noticed that process", "rank ", " "));
+  const std::string rank(behind(text, "mpirun noticed that process", "rank ", " "));
+  std::string place = "rank " + rank;
   host = behind(text, "mpirun noticed that process rank", "on node ", " ");
   if (!host.empty())
     place += " on '" + std::string(host) + "'";
@@ -108,5 +119,5 @@ std::optional<Expected<RunEnd>> runtime::endByMpirun(std::string_view text, int 
   // The other end of a rank's pipe is the daemon of its host.
   if (number == SIGPIPE)
     return RunEnd::lost(why, asked);
-  return endedBy(number, why, asked);
+  return endedBy(number, why, asked, std::atoi(rank.c_str()));
 }

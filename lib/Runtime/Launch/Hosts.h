@@ -12,11 +12,18 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace partita::runtime {
 
-/// An error if a hostfile ("NAME slots=N" by line, "#" begins a comment) cannot be read,
-/// names a host twice, or has fewer slots than there are ranks.
+struct HostSlots {
+  std::string name;
+  int64_t slots = 1;
+};
+/// Hosts of a hostfile ("NAME slots=N" by line, "#" begins a comment). An error if it
+/// cannot be read or names a host twice.
+Expected<std::vector<HostSlots>> readHostfile(const std::string &path);
+/// An error if the file has fewer slots than there are ranks, too.
 Expected<void> checkHostfile(const std::string &path, int64_t ranks);
 
 /// The end of a run by what mpirun says of a process or a host that is gone: its text may

@@ -6,6 +6,8 @@
 #include "partita/Runtime/Launch.h"
 #include "partita/Runtime/Session.h"
 
+#include <chrono>
+
 namespace partita::runtime {
 
 /// The name of the entry that takes the inputs that the options name, unless they name
@@ -63,10 +65,35 @@ using WatchedMain = std::function<Expected<RunEnd>(RankProgress *progress)>;
 /// the ranks run, and the timeout.
 Expected<RunEnd> watch(const RunOptions &options, const WatchedMain &main);
 
-/// End of a run in which a process was ended by this signal: an error where the process
-/// itself was the cause, by what it computed or wrote, else a loss. `asked`: the signal
-/// that had asked the run to stop; 0: none.
-Expected<RunEnd> endedBy(int signal, const std::string &message, int asked = 0);
+/// End of a run in which the process of a rank (-1: it is not known which) was ended by
+/// this signal: an error where the process itself was the cause, by what it computed or
+/// wrote, else a loss. `asked`: the signal that had asked the run to stop; 0: none.
+Expected<RunEnd> endedBy(int signal, const std::string &message, int asked = 0,
+                         int rank = -1);
+
+/// Tries of a run that loses ranks: at most so many in a row without a new generation in
+/// between, behind pauses that grow. The only place where this is decided.
+class Restarts {
+public:
+  Restarts(std::string folder, int64_t most);
+  /// A run begins.
+  void begin();
+  /// The run that had begun was lost. Prints a line, waits, and is true; or says that it
+  /// is to end, and how, in `end`. `how`: what differs from the run before, for the line.
+  bool again(RunEnd &end, const Print &print, const std::string &how = {});
+  /// Nothing could begin: it waits likewise. False: often enough.
+  bool wait(const std::string &why, const Print &print);
+
+private:
+  double pause();
+  const std::string folder;
+  const int64_t most;
+  int64_t tries = 0, newest;
+  std::chrono::steady_clock::time_point began;
+};
+
+/// Step of the newest generation of a folder that has a name; -1: none.
+int64_t newestStep(const std::string &folder);
 
 /// Makes the run, and again from the newest generation as often as the options allow
 /// where a rank is lost and nobody has asked the run to stop; then `options` resume. A
@@ -74,9 +101,16 @@ Expected<RunEnd> endedBy(int signal, const std::string &message, int asked = 0);
 Expected<RunEnd> runAgain(RunOptions &options, const Print &print,
                           const std::function<Expected<RunEnd>()> &run);
 
-/// The ranks as threads of a watched child process, and the ranks under mpirun.
+/// Makes the run on as many ranks as there are places, and again with fewer or more where
+/// places are lost or come back.
+Expected<RunEnd> runElastic(RunOptions options, const Print &print);
+
+/// The ranks as threads of a watched child process, and the ranks under mpirun. `grows`
+/// is asked some times a second: once it is true, the run stops behind a step that is
+/// saved.
 Expected<RunEnd> runWatched(const RunOptions &options, const Print &print);
-Expected<RunEnd> runMpi(const RunOptions &options, const Print &print);
+Expected<RunEnd> runMpi(const RunOptions &options, const Print &print,
+                        const std::function<bool()> &grows = {});
 
 } // namespace partita::runtime
 

@@ -216,13 +216,18 @@ private:
   Expected<RunEnd> result();
   Expected<RunEnd> remoteResult();
   int deadRank();
+  /// The rank of the reason, else the one that mpirun tells of; -1: neither is known.
+  int lostOrDead() {
+    bool isTold = text.find(mpi::signalPhrase) != std::string::npos;
+    return lostRank >= 0 || !isTold ? lostRank : deadRank();
+  }
   /// Ranks may be on other hosts, where nobody sees the page.
   bool isRemote() const { return !options.hostfile.empty(); }
   /// The run is over, for this reason unless a better one is found in time.
-  void over(const std::string &why = {}, bool lost = false) {
+  void over(const std::string &why = {}, bool lost = false, int rank = -1) {
     endBy = std::min(endBy, Clock::now() + grace);
     if (reason.empty())
-      reason = why, isLost = lost;
+      reason = why, isLost = lost, lostRank = rank;
   }
   bool all(auto &&holds) {
     for (int64_t r = 0; r < page().ranks(); ++r)
@@ -261,6 +266,7 @@ private:
   bool hasStopped = false; ///< some rank on any host, by its mark
   std::string reason;
   bool isLost = false;  ///< by that reason
+  int lostRank = -1;    ///< likewise
   bool leaving = false; ///< nothing is left to wait for but mpirun itself
   Clock::time_point begin = Clock::now(), endBy = Clock::time_point::max();
 };
@@ -452,14 +458,14 @@ void Supervisor::watchRanks() {
     }
     if (late && page().progress()[r].state.load() == RankProgress::Joining)
       return over(name + ": did not join the MPI job within " + secondsText(limit),
-                  /*lost=*/true);
+                  /*lost=*/true, rank);
     if (life.end.load() == ProcessLife::Running &&
         pulses[static_cast<size_t>(r)].silence(life) > options.timeout + 1 &&
         isAlive(life.pid.load()))
       return over(placeOf(options, bundle, page(), rank) +
                       ": no sign of life of the process for " +
                       secondsText(options.timeout),
-                  /*lost=*/true);
+                  /*lost=*/true, rank);
   }
 }
 
@@ -507,7 +513,8 @@ Expected<RunEnd> Supervisor::result() {
     return remoteResult();
   isLost |= !all([](ProcessLife &life) { return life.end.load() != ProcessLife::Lost; });
   if (!reason.empty())
-    return isLost ? Expected<RunEnd>(RunEnd::lost(reason)) : makeError(reason);
+    return isLost ? Expected<RunEnd>(RunEnd::lost(reason, 0, lostOrDead()))
+                  : makeError(reason);
   if (mpirunEnded && WIFEXITED(mpirunStatus) && WEXITSTATUS(mpirunStatus) == 0)
     return RunEnd();
   std::string why = "ended unexpectedly";
@@ -519,7 +526,8 @@ Expected<RunEnd> Supervisor::result() {
   }
   if (int rank = deadRank(); rank >= 0 && rank < page().ranks())
     return endedBy(signal,
-                   placeOf(options, bundle, page(), rank) + ": the process " + why);
+                   placeOf(options, bundle, page(), rank) + ": the process " + why,
+                   /*asked=*/0, rank);
   return makeError("mpirun failed: " + text.substr(0, 400));
 }
 
@@ -556,28 +564,47 @@ Expected<RunEnd> Supervisor::remoteResult() {
   auto end = Supervisor(options, bundle, parent, stopping).run();
   if (!end || !end->problem.empty())
     answer.setError(end ? end->problem : end.error().message);
+  if (end)
+    answer.lostRank() = end->lostRank;
   ::_exit(!end               ? 1
           : end->isLost      ? againStatus
           : end->signal != 0 ? signalStatus + end->signal
                              : 0);
 }
 
-/// The status of the child, to which signals are passed on meanwhile, and the last of
-/// these; 0: none came.
-static std::pair<int, int> awaitChild(pid_t child, const StopSignals *stopping) {
-  int status = 0, asked = 0;
+namespace {
+/// How the supervisor ended.
+struct ChildEnd {
+  int status = 0;
+  int asked = 0; ///< the last signal that was passed on meanwhile; 0: none came
+  /// It was told to stop since the run may go on with more ranks.
+  bool isGrowing = false;
+};
+} // namespace
+
+static ChildEnd awaitChild(pid_t child, const StopSignals *stopping,
+                           const std::function<bool()> &grows) {
+  constexpr auto between = std::chrono::milliseconds(250);
+  auto next = Clock::now() + between;
+  ChildEnd end;
   for (;;) {
-    pid_t got = ::waitpid(child, &status, stopping ? WNOHANG : 0);
+    pid_t got = ::waitpid(child, &end.status, stopping ? WNOHANG : 0);
     if (got == child || (got < 0 && errno != EINTR))
-      return {status, asked};
+      return end;
     if (!stopping)
       continue;
     if (int signal = stopping->await(0.02))
-      ::kill(child, asked = signal);
+      ::kill(child, end.asked = signal);
+    if (!grows || end.isGrowing || end.asked != 0 || Clock::now() < next)
+      continue;
+    next = Clock::now() + between;
+    if ((end.isGrowing = grows()))
+      ::kill(child, SIGTERM);
   }
 }
 
-static Expected<RunEnd> launch(const RunOptions &options) {
+static Expected<RunEnd> launch(const RunOptions &options,
+                               const std::function<bool()> &grows) {
   auto bundle = readBundle(options.bundle);
   if (!bundle)
     return tl::unexpected(bundle.error());
@@ -597,22 +624,26 @@ static Expected<RunEnd> launch(const RunOptions &options) {
     return tl::unexpected(failed("cannot start a process").error());
   if (child == 0)
     supervise(options, *bundle, **answer, parent, stopping);
-  auto [status, asked] = awaitChild(child, stopping);
+  const auto [status, asked, isGrowing] = awaitChild(child, stopping, grows);
   std::string error = (*answer)->error();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return RunEnd();
   if (WIFEXITED(status) && WEXITSTATUS(status) == againStatus)
-    return RunEnd::lost(error, asked);
-  if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus)
-    return RunEnd{WEXITSTATUS(status) - signalStatus, error};
+    return RunEnd::lost(error, asked, (*answer)->lostRank());
+  if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus) {
+    RunEnd end{WEXITSTATUS(status) - signalStatus, error};
+    end.isGrowing = isGrowing && asked == 0;
+    return end;
+  }
   if (error.empty())
     return endedBy(WIFSIGNALED(status) ? WTERMSIG(status) : SIGABRT,
                    "the process that watches mpirun was lost", asked);
   return makeError(error);
 }
 
-Expected<RunEnd> runtime::runMpi(const RunOptions &options, const Print &print) {
+Expected<RunEnd> runtime::runMpi(const RunOptions &options, const Print &print,
+                                 const std::function<bool()> &grows) {
   if (auto rank = mpiRank())
     return runAsMpiRank(options, *rank, print);
-  return launch(options);
+  return launch(options, grows);
 }

@@ -18,6 +18,7 @@ using namespace partita::runtime;
 
 struct Page::Head {
   std::atomic<uint32_t> claimed{0}, length{0};
+  std::atomic<int32_t> lostRank{-1};
   char text[8192];
 };
 
@@ -95,6 +96,8 @@ void Page::setError(const std::string &message) {
   std::memcpy(head().text, message.data(), length);
   head().length.store(static_cast<uint32_t>(length));
 }
+
+std::atomic<int32_t> &Page::lostRank() { return head().lostRank; }
 
 std::string Page::error() { return {head().text, head().length.load()}; }
 

@@ -47,6 +47,8 @@ public:
   /// The sentence of a process that failed; the first one stays.
   void setError(const std::string &message);
   std::string error();
+  /// The rank that a run has lost; -1: none is known.
+  std::atomic<int32_t> &lostRank();
 
 private:
   struct Head;

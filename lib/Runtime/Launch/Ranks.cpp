@@ -256,10 +256,14 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
     return makeError("--hostfile: an mpirun has chosen the hosts of these ranks already");
   if (!options.hostfile.empty())
     transport = "mpi";
-  if (mpiRank() && options.data.checkpoints.restarts != 0)
-    return makeError(
-        "--restarts: ranks that an mpirun has started cannot start it again");
-  auto ok = runAgain(options, print, [&] {
+  const bool isElastic = options.elastic.has_value();
+  if (mpiRank() && (isElastic || options.data.checkpoints.restarts.value_or(0) != 0))
+    return makeError(std::string(isElastic ? "--elastic" : "--restarts") +
+                     ": ranks that an mpirun has started cannot start it again");
+  if (isElastic && options.transport == "local")
+    return makeError("--elastic: the ranks of transport local are threads of one "
+                     "process, which are lost together");
+  auto ok = isElastic ? runElastic(options, print) : runAgain(options, print, [&] {
     return transport == "local" ? runWatched(options, print) : runMpi(options, print);
   });
   // Ranks and mpirun die of a pipe that nobody reads; this process ends as if it had

@@ -15,11 +15,12 @@ using namespace partita;
 using namespace partita::runtime;
 using Clock = std::chrono::steady_clock;
 
-Expected<RunEnd> runtime::endedBy(int signal, const std::string &message, int asked) {
+Expected<RunEnd> runtime::endedBy(int signal, const std::string &message, int asked,
+                                  int rank) {
   for (int own : {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE})
     if (signal == own)
       return makeError(message);
-  return RunEnd::lost(message, asked);
+  return RunEnd::lost(message, asked, rank);
 }
 
 /// Seconds from the first pause between runs; each is twice the one before.
@@ -46,39 +47,65 @@ static std::string timeText() {
   return text;
 }
 
+int64_t runtime::newestStep(const std::string &folder) { return newestOf(folder).first; }
+
+Restarts::Restarts(std::string folder, int64_t most)
+    : folder(std::move(folder)), most(most), newest(newestStep(this->folder)) {}
+
+void Restarts::begin() { began = Clock::now(); }
+
+double Restarts::pause() {
+  double factor = static_cast<double>(int64_t(1) << std::min(tries, int64_t(20)));
+  ++tries;
+  return std::min(firstPause * factor, mostPause);
+}
+
+bool Restarts::again(RunEnd &end, const Print &print, const std::string &how) {
+  double ran = std::chrono::duration<double>(Clock::now() - began).count();
+  auto [step, since] = newestOf(folder);
+  if (step > newest)
+    tries = 0;
+  newest = step;
+  if (tries == most) {
+    end.problem += "; started again " + std::to_string(tries) +
+                   (tries == 1 ? " time" : " times") +
+                   " without a new generation (--restarts)";
+    return false;
+  }
+  double seconds = pause();
+  print("lost at " + timeText() + ": " + end.problem +
+        formatted("; %.1f s behind the last start, of which %.1f s are lost since ", ran,
+                  step < 0 ? ran : std::min(since, ran)) +
+        (step < 0 ? std::string("the begin, as nothing is saved")
+                  : "step " + std::to_string(step) + " was saved") +
+        formatted("; starts again %sin %.0f s, %lld of %lld", how.c_str(), seconds,
+                  static_cast<long long>(tries), static_cast<long long>(most)));
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  return true;
+}
+
+bool Restarts::wait(const std::string &why, const Print &print) {
+  if (tries == most)
+    return false;
+  double seconds = pause();
+  print(why + formatted("; looks again in %.0f s, %lld of %lld", seconds,
+                        static_cast<long long>(tries), static_cast<long long>(most)));
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  return true;
+}
+
 Expected<RunEnd> runtime::runAgain(RunOptions &options, const Print &print,
                                    const std::function<Expected<RunEnd>()> &run) {
   CheckpointOptions &checkpoints = options.data.checkpoints;
-  if (checkpoints.restarts == 0)
+  const int64_t most = checkpoints.restarts.value_or(0);
+  if (most == 0)
     return run();
-  int64_t tries = 0, newest = newestOf(checkpoints.folder).first;
+  Restarts restarts(checkpoints.folder, most);
   for (;;) {
-    auto begin = Clock::now();
+    restarts.begin();
     auto end = run();
-    if (!end || !end->isLost || end->signal != 0)
+    if (!end || !end->isLost || end->signal != 0 || !restarts.again(*end, print))
       return end;
-    double ran = std::chrono::duration<double>(Clock::now() - begin).count();
-    auto [step, since] = newestOf(checkpoints.folder);
-    if (step > newest)
-      tries = 0;
-    newest = step;
-    if (tries == checkpoints.restarts)
-      return RunEnd::lost(end->problem + "; started again " + std::to_string(tries) +
-                          (tries == 1 ? " time" : " times") +
-                          " without a new generation (--restarts)");
-    double pause = std::min(
-        firstPause * static_cast<double>(int64_t(1) << std::min(tries, int64_t(20))),
-        mostPause);
-    ++tries;
-    print("lost at " + timeText() + ": " + end->problem +
-          formatted("; %.1f s behind the last start, of which %.1f s are lost since ",
-                    ran, step < 0 ? ran : std::min(since, ran)) +
-          (step < 0 ? std::string("the begin, as nothing is saved")
-                    : "step " + std::to_string(step) + " was saved") +
-          formatted("; starts again in %.0f s, %lld of %lld", pause,
-                    static_cast<long long>(tries),
-                    static_cast<long long>(checkpoints.restarts)));
-    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     checkpoints.resume = true;
   }
 }

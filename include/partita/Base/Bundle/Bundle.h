@@ -6,6 +6,7 @@
 //   stage-K.so           kernels and the task table of stage K
 //   weights.safetensors  unless the weights stay in the model's external data files
 //   weights-K.blocks     hashes of weight file K by blocks (Files/BlockList.h)
+//   worlds/N/            the same for N ranks: a bundle that shares the weights
 //
 // A bundle is written aside (Files/Aside.h) and renamed at the end, so that a reader
 // never sees half of one. The same compile writes the same bytes. docs/bundle-format.md
@@ -35,10 +36,13 @@ inline constexpr int64_t bundleFormat = 5;
 inline constexpr const char *specificationFileName = "train.json";
 /// Of this build of Partita.
 std::string_view partitaVersion();
+/// Where a world finds the bundle that it belongs to, from its own folder.
+inline constexpr std::string_view sharedByWorlds = "../../";
 
 /// A file that task tables refer to by its index: of the bundle, or of the model.
 struct WeightFile {
-  /// Path relative to the bundle; of a file of the model the absolute one at compile.
+  /// Path relative to the bundle; of a file of the model the absolute one at compile. A
+  /// world's may begin with `sharedByWorlds`.
   std::string path;
   uint64_t size = 0;
   /// In the bundle, the list of blocks; of a file of the model it may be a sample.
@@ -93,6 +97,13 @@ struct BundleEntry {
   std::string plan = "plan.json";
 };
 
+/// The same entries for another number of ranks, as a bundle of its own inside of this
+/// one (docs/elastic.md).
+struct BundleWorld {
+  int64_t ranks = 0;
+  std::string path; ///< relative to the bundle
+};
+
 struct Bundle {
   std::string target = "cpu";
   std::string targetCpu; ///< LLVM's CPU name
@@ -109,6 +120,10 @@ struct Bundle {
   /// The model's inputs in its order: where files are numbered, these are counted,
   /// although some may be bound at compile time. Empty: the entry's own.
   std::vector<std::string> inputs;
+  /// In the order of the compile, none with as many ranks as this one or another.
+  std::vector<BundleWorld> worlds = {};
+  /// It is one of another bundle's worlds, whose weight files it may name.
+  bool isWorld = false;
 
   int64_t numRanks() const { return ranks ? ranks : mesh.numRanks(); }
   /// The text of bundle.json.
@@ -117,6 +132,15 @@ struct Bundle {
 
 /// Reads and checks FOLDER/bundle.json: format, versions, paths that leave the folder.
 Expected<Bundle> readBundle(const std::string &folder);
+
+/// A bundle among those of several numbers of ranks.
+struct World {
+  int64_t ranks = 0;
+  std::string folder;
+  std::string mesh;
+};
+/// The worlds of a bundle, itself among them, by their number of ranks.
+Expected<std::vector<World>> readWorlds(const std::string &folder);
 
 /// The path of the plan of an entry (empty: the first). An error lists the entries.
 Expected<std::string> planFile(const std::string &folder, const std::string &entry);
@@ -155,18 +179,23 @@ std::vector<std::string> dataFolders(const std::string &folder,
 std::string findRecorded(const std::string &folder, const std::string &relative,
                          const std::string &path);
 
-/// A bundle that takes the place of another: written into `path()`, then swapped with it
-/// in one step, so that there is always one of them under the name.
-class BundleReplacement {
+/// A bundle that is made by several steps, into `path()`, and then gets its name in one.
+class BundlePlace {
 public:
-  /// An error if `out` is there and is no bundle: nothing else is ever removed.
-  static Expected<BundleReplacement> create(const std::string &out);
+  /// In the place of the bundle `out`, with which it is swapped, so that there is always
+  /// one of them under the name. An error if `out` is no bundle: nothing else is ever
+  /// removed.
+  static Expected<BundlePlace> replacing(const std::string &out);
+  /// At `out`, where nothing is.
+  static Expected<BundlePlace> fresh(const std::string &out);
   /// Where the new bundle is to be made.
   std::string path() const { return aside.path() + "/bundle"; }
+  /// An error if something has come to a fresh place meanwhile.
   Expected<void> commit();
 
 private:
   std::string out;
+  bool replaces = false;
   Aside aside;
 };
 
