@@ -141,7 +141,8 @@ private:
 
 Expected<Picos> search::overlapBound(Timing &timing, const Model &model,
                                      const OverlapOptions &options) {
-  Planes planes(timing, model, effectiveContention(options.contention));
+  Planes planes(timing, model,
+                effectiveContention(options.contention.value_or(contentionOf(timing))));
   for (int round = 0; round < options.mostRounds && planes.isOpen(); ++round) {
     solver::Problem problem = planes.next(false);
     solver::SolveOptions solve;
@@ -172,7 +173,8 @@ Expected<Overlapped> search::planOverlapped(Timing &timing, const Model &model,
   auto peakOf = [&](const std::vector<uint32_t> &choices) {
     return memoryOf(timing, model.decide(timing, choices), 0).peak();
   };
-  Planes planes(timing, model, effectiveContention(options.contention));
+  Planes planes(timing, model,
+                effectiveContention(options.contention.value_or(contentionOf(timing))));
   for (int round = 0; round < options.mostRounds && planes.isOpen(); ++round) {
     solver::Problem problem = planes.next(true);
     solver::SolveOptions solve;

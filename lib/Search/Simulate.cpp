@@ -228,6 +228,12 @@ private:
 };
 } // namespace
 
-Simulated search::simulate(Timing &timing, const Decided &plan, double contention) {
-  return Layouter(timing, plan, contention).run();
+double search::contentionOf(const Timing &timing) {
+  return timing.placement.topology().device.contention.of(Resource::Device,
+                                                          Resource::Links);
+}
+
+Simulated search::simulate(Timing &timing, const Decided &plan,
+                           std::optional<double> contention) {
+  return Layouter(timing, plan, contention.value_or(contentionOf(timing))).run();
 }

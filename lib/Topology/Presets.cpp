@@ -2,7 +2,8 @@
 //
 // Every constant has its source beside it. "guide" is the Azure AI benchmarking guide
 // (github.com/Azure/AI-benchmarking-guide, Azure_Results): cuBLASLt, BabelStream and
-// nccl-tests on ND A100 v4 and ND H100 v5.
+// nccl-tests on ND A100 v4 and ND H100 v5. Factors of contention are fitted to half of
+// Mist's measurements (EuroSys 2025) by bench/published/overlap.py.
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Topology/Presets.h"
@@ -31,7 +32,7 @@ static std::vector<MatmulTile> cublasTiles() {
 /// NVIDIA V100 SXM2 data sheet: 125 TFLOP/s tensor, 15.7 f32, 7.8 f64, 900 GB/s; 80
 /// multiprocessors (Volta white paper). What software reaches of it was not measured by
 /// the guide: the A100's fractions stand in.
-static Device v100(std::string name, int64_t memory) {
+static Device v100(std::string name, int64_t memory, const Contention &contention) {
   // PyTorch shows 31.74 of 32 GiB (ChatGLM-Finetuning issue 73).
   Device device;
   device.name = std::move(name);
@@ -45,6 +46,7 @@ static Device v100(std::string name, int64_t memory) {
   device.memoryEfficiency = 0.834;
   device.launch = 4e-6;
   device.matmul = {80, cublasTiles(), 0.92, 10, 64, 16, 0.8};
+  device.contention = contention;
   return device;
 }
 
@@ -71,6 +73,8 @@ static Device a100() {
   // largest tile's loads; halfTile, fillSteps and misaligned from
   // the other rows of its table; 16 bytes: NVIDIA's matrix multiplication guide, 2.2.
   device.matmul = {108, cublasTiles(), 0.92, 10, 64, 16, 0.8};
+  // Of the A100 40GB.
+  device.contention = Contention({1.12, 1.00, 1.03, 1.51, 1.85, 1.16});
   return device;
 }
 
@@ -120,9 +124,9 @@ static Device cpuCore() {
 
 std::optional<Device> partita::devicePreset(std::string_view name) {
   if (name == "V100-16GB")
-    return v100("V100-16GB", 16 * GiB);
+    return v100("V100-16GB", 16 * GiB, Contention({1.00, 1.86, 1.91, 1.66, 1.72, 1.93}));
   if (name == "V100-32GB")
-    return v100("V100-32GB", 32 * GiB);
+    return v100("V100-32GB", 32 * GiB, Contention({1.39, 1.00, 1.02, 1.27, 1.21, 1.25}));
   if (name == "A100-80GB")
     return a100();
   if (name == "H100-80GB")

@@ -5,6 +5,8 @@
 
 #include "partita/Topology/Presets.h"
 
+#include <map>
+
 using namespace partita;
 using namespace partita::cluster;
 
@@ -102,6 +104,33 @@ static Expected<MemoryReserve> readReserve(const JsonValue &value) {
   return reserve;
 }
 
+/// "device-links" and the like; pairs that are not named stay as they are.
+static Expected<Contention> readContention(const JsonValue &value, Contention result) {
+  auto members = value.members();
+  if (!members)
+    return tl::unexpected(members.error());
+  std::vector<std::string> names;
+  std::map<std::string, std::pair<Resource, Resource>> pairs;
+  for (size_t a = 0; a < numResources; ++a)
+    for (size_t b = a + 1; b < numResources; ++b) {
+      names.push_back(std::string(resourceNames[a]) + "-" +
+                      std::string(resourceNames[b]));
+      pairs[names.back()] = {static_cast<Resource>(a), static_cast<Resource>(b)};
+    }
+  for (const auto &[name, member] : *members) {
+    if (!pairs.contains(name))
+      return value.error("\"" + name + "\" is no pair of resources; there are " +
+                         listed(names));
+    auto factor = readPositive(member);
+    if (!factor)
+      return tl::unexpected(factor.error());
+    if (*factor < 1)
+      return member.error("a factor of contention is at least 1");
+    result.set(pairs[name].first, pairs[name].second, *factor);
+  }
+  return result;
+}
+
 /// The preset that is named, or an empty device if none is.
 static Expected<Device> startingPoint(const JsonValue &value) {
   if (!value.has("preset")) {
@@ -122,9 +151,10 @@ static Expected<Device> startingPoint(const JsonValue &value) {
 }
 
 Expected<Device> cluster::readDevice(const JsonValue &value) {
-  if (auto ok = value.allowOnly({"preset", "name", "peak", "memory", "memory_bandwidth",
-                                 "memory_efficiency", "reserve", "launch", "cache",
-                                 "cache_bandwidth", "pointwise_steps", "matmul"});
+  if (auto ok =
+          value.allowOnly({"preset", "name", "peak", "memory", "memory_bandwidth",
+                           "memory_efficiency", "reserve", "launch", "cache",
+                           "cache_bandwidth", "pointwise_steps", "matmul", "contention"});
       !ok)
     return tl::unexpected(ok.error());
   auto start = startingPoint(value);
@@ -135,6 +165,9 @@ Expected<Device> cluster::readDevice(const JsonValue &value) {
     device.reserve = {};
   auto text = [](const JsonValue &v) { return v.asString(); };
   auto matmul = [&](const JsonValue &v) { return readMatmul(v, device.matmul); };
+  auto contention = [&](const JsonValue &v) {
+    return readContention(v, device.contention);
+  };
   auto ok =
       readMember(value, "name", device.name, text)
           .and_then([&] { return readMember(value, "peak", device.peak, readPeak); })
@@ -159,7 +192,10 @@ Expected<Device> cluster::readDevice(const JsonValue &value) {
           .and_then([&] {
             return readMember(value, "pointwise_steps", device.pointwise, readPositive);
           })
-          .and_then([&] { return readMember(value, "matmul", device.matmul, matmul); });
+          .and_then([&] { return readMember(value, "matmul", device.matmul, matmul); })
+          .and_then([&] {
+            return readMember(value, "contention", device.contention, contention);
+          });
   if (!ok)
     return tl::unexpected(ok.error());
   if (device.reserve.total() >= device.memory)

@@ -33,6 +33,19 @@ static void writeMatmul(JsonWriter &json, const MatmulModel &model) {
   json.endObject();
 }
 
+/// Pairs that are not as they are where nothing is said.
+static void writeContention(JsonWriter &json, const Contention &contention) {
+  if (contention == Contention())
+    return;
+  json.key("contention");
+  json.beginObject();
+  for (size_t a = 0; a < numResources; ++a)
+    for (size_t b = a + 1; b < numResources; ++b)
+      json.member(std::string(resourceNames[a]) + "-" + std::string(resourceNames[b]),
+                  contention.of(static_cast<Resource>(a), static_cast<Resource>(b)));
+  json.endObject();
+}
+
 static void writeDevice(JsonWriter &json, const Device &device) {
   json.beginObject();
   json.member("name", std::string_view(device.name));
@@ -64,6 +77,7 @@ static void writeDevice(JsonWriter &json, const Device &device) {
     json.member("pointwise_steps", device.pointwise);
   json.key("matmul");
   writeMatmul(json, device.matmul);
+  writeContention(json, device.contention);
   json.endObject();
 }
 
@@ -91,11 +105,13 @@ std::string partita::writeTopology(const Topology &topology) {
   for (const LinkLevel &level : topology.levels)
     writeLevel(json, level);
   json.endArray();
-  json.key("host");
-  json.beginObject();
-  json.member("memory", topology.host.memory);
-  json.member("bandwidth", topology.host.bandwidth);
-  json.endObject();
+  if (topology.host.bandwidth > 0) {
+    json.key("host");
+    json.beginObject();
+    json.member("memory", topology.host.memory);
+    json.member("bandwidth", topology.host.bandwidth);
+    json.endObject();
+  }
   if (const Stack &stack = topology.stack; !stack.name.empty()) {
     json.key("stack");
     json.beginObject();

@@ -27,8 +27,8 @@ std::string partita::refusalOfWorlds(const Request &request) {
   return levels.to < Level::L5 ? "--to" + several : "";
 }
 
-/// Whether the file in `world` is that of `bundle`, byte for byte as far as their lists
-/// of blocks tell.
+/// Says whether the file in `world` is that of `bundle`, byte for byte as far as lists of
+/// blocks tell.
 static bool isEqual(const std::string &bundle, const std::string &world,
                     const WeightFile &a, const WeightFile &b) {
   if (a.isOfModel() || b.isOfModel() || a.path != b.path || a.size != b.size)
@@ -108,7 +108,7 @@ private:
     fs::create_directories(folder + "/worlds", failed);
     if (failed)
       return makeError("cannot create '" + folder + "/worlds': " + failed.message());
-    // As deep as its later name: paths from there to the model's files are the same.
+    // The later name is as deep: paths from there to the model's files are the same.
     if (auto ok = compile(meshes, made, request.emission.output + "/worlds/new"); !ok)
       return ok;
     auto world = readBundle(made);

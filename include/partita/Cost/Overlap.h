@@ -1,24 +1,19 @@
-//===- Overlap.h - Communication beside compute -----------------*- C++ -*-===//
+//===- Overlap.h - Work of a device at the same time ------------*- C++ -*-===//
 //
-// While kernels and collectives run at the same time, both go slower by a contention
-// factor f ≥ 1, as they share memory bandwidth and multiprocessors. With compute c and
-// communication m,
+// Compute c beside communication m, with the factor f of Contention.h, takes
 //
 //     together = f·min(c, m) + |c − m|
 //
 // because the shorter one lasts f times as long and the rest of the longer one runs
-// alone. (Galvatron, VLDB 2023, measures f = 1.1 to 1.3; vTrain, MICRO 2024, finds NCCL
-// 30% slower in a training step than alone.) Nobody is made to overlap: it never takes
-// longer than one after the other.
+// alone. Nobody is made to overlap: it never takes longer than one after the other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_COST_OVERLAP_H
 #define PARTITA_COST_OVERLAP_H
 
-namespace partita {
+#include "partita/Topology/Contention.h"
 
-/// The middle of what Galvatron and vTrain measured, for devices that were not.
-inline constexpr double defaultContention = 1.2;
+namespace partita {
 
 struct Overlap {
   double together = 0; ///< seconds until both are done
@@ -28,6 +23,11 @@ struct Overlap {
 /// `contention` is at least 1.
 Overlap overlapped(double compute, double communication,
                    double contention = defaultContention);
+
+/// Seconds until all resources are done that begin at once, each with so many seconds of
+/// work by itself; 0: it has none.
+double secondsTogether(const std::array<double, numResources> &alone,
+                       const Contention &contention);
 
 } // namespace partita
 

@@ -80,7 +80,7 @@ struct RunOptions {
   /// The run goes on with as many ranks as there are places, in the largest world of the
   /// bundle that has so many. Absent: with those of the bundle.
   std::optional<ElasticRanks> elastic;
-  /// Of such a run: plans the bundle anew for so many ranks and gives the new bundle's
+  /// Plans the bundle of an elastic run anew for so many ranks; gives the new bundle's
   /// folder, or says why that is not possible here. Null: worlds of the bundle alone.
   std::function<Expected<std::string>(int64_t ranks)> planWorld = {};
   std::vector<std::string> inputs; ///< "NAME=FILE.npy" or "NAME=FILE.pb"

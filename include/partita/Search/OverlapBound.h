@@ -37,7 +37,7 @@
 namespace partita::search {
 
 struct OverlapOptions {
-  double contention = defaultContention; ///< taken as 1 to 2
+  std::optional<double> contention = {}; ///< taken as 1 to 2; absent: the device's
   int mostRounds = 8;                    ///< combinations of multipliers that are tried
   /// Work of the solver for each (SolveOptions::workLimit).
   int64_t workPerRound = 30'000;

@@ -17,9 +17,9 @@
 //                earlier in the program does.
 //   loops        nothing crosses their beginning and end, nor that of a trip
 //
-// While the device and any links are busy, both go slower by the contention factor
-// (Cost/Overlap.h), but never by more than 2: then they take turns. So there is always
-// work that gets on, and nothing takes longer than one after the other.
+// While the device and any links are busy, both go slower by the device's factor of
+// contention (Topology/Contention.h), but never by more than 2: then they take turns. So
+// there is always work that gets on, and nothing takes longer than one after the other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_SIMULATE_H
@@ -45,13 +45,16 @@ double makespan(const std::vector<Work> &work, double contention = defaultConten
 
 /// The factor that is taken: 1 to 2.
 double effectiveContention(double contention);
+/// That of kernels beside collectives, of the device that is planned for.
+double contentionOf(const Timing &timing);
 
 struct Simulated {
   Picos time = 0;    ///< from begin to end
   Occupied occupied; ///< its time: of all work, one after the other, as PlanCost::total
 };
+/// `contention`: absent that of the device.
 Simulated simulate(Timing &timing, const Decided &plan,
-                   double contention = defaultContention);
+                   std::optional<double> contention = {});
 
 } // namespace partita::search
 

@@ -19,6 +19,7 @@
 
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
+#include "partita/Topology/Contention.h"
 
 #include <cstdint>
 #include <optional>
@@ -88,6 +89,7 @@ struct Device {
   /// operations as the f32 peak has, and a function of real numbers is one.
   double pointwise = 0;
   MatmulModel matmul;
+  Contention contention;
 
   /// Operations per second in matrix products of `type`. One that is not listed computes
   /// as the other 16-bit float, else as f32, else at the least rate listed; 0 without

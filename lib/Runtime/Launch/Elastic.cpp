@@ -40,7 +40,7 @@ static std::string ranksText(int64_t ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
 }
 
-/// Those in the range, by their number of ranks.
+/// Worlds in the range, by their number of ranks.
 static Expected<std::vector<World>> worldsOf(const std::string &folder,
                                              const ElasticRanks &range, bool mayPlan) {
   auto read = readWorlds(folder);
@@ -181,9 +181,9 @@ private:
     return file;
   }
 
-  /// Whether the run is to stop, as it could go on with more ranks: not before it has
-  /// saved a generation, so that a place which is lost again and again costs a step at
-  /// most between two of them.
+  /// Says whether the run is to stop, as it could go on with more ranks: not before it
+  /// has saved a generation, so that a place which is lost again and again costs a step
+  /// at most between two of them.
   bool grows(const World &world) {
     const int64_t newest = newestStep(checkpoints().folder);
     if (newest <= saved)

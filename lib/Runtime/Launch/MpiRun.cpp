@@ -577,7 +577,7 @@ namespace {
 struct ChildEnd {
   int status = 0;
   int asked = 0; ///< the last signal that was passed on meanwhile; 0: none came
-  /// It was told to stop since the run may go on with more ranks.
+  /// Set where it was told to stop, since the run may go on with more ranks.
   bool isGrowing = false;
 };
 } // namespace

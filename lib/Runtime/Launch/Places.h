@@ -1,6 +1,6 @@
 //===- Places.h - Where ranks of an elastic run may be ----------*- C++ -*-===//
 //
-// A place is a slot of a host, or of this machine where no hosts are given. One whose
+// A place is a slot of a host, or of this machine where no hosts are given. A place whose
 // rank was lost is out until the run has saved a generation; a host that does not answer
 // is out, with all of its places, until it does.
 //
@@ -27,7 +27,7 @@ public:
   Probe &operator=(Probe &&) = delete;
   /// Absent: not known yet. A host that says nothing for some seconds does not answer.
   std::optional<bool> answer();
-  /// By the last answer.
+  /// Reads the last answer.
   bool isRefused() const { return known == false; }
 
 private:

@@ -138,7 +138,7 @@ TEST_CASE("all plans of random programs: bound <= simulated <= the sum of all wo
     INFO("seed " << seed << " on " << mesh.str());
     OverlapOptions options;
     options.contention = std::vector<double>{1, 1.2, 1.7, 2.5}[seed / 4 % 4];
-    const double factor = effectiveContention(options.contention);
+    const double factor = effectiveContention(*options.contention);
     auto bound = overlapBound(it.timing, it.model, options);
     REQUIRE(bound);
     ModelLoads loads(it.timing, it.model);

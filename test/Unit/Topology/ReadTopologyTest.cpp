@@ -215,3 +215,28 @@ TEST_CASE("cluster: stacks that are not known are errors") {
         std::string::npos);
   CHECK(of("DGX-A100", "3").find("stack") != std::string::npos);
 }
+
+TEST_CASE("cluster: factors of contention by pair") {
+  auto with = [](const std::string &contention) {
+    return R"({"device": {"preset": "A100-80GB", "contention": )" + contention +
+           R"(}, "levels": [{"name": "link", "preset": "hdr", "size": 2}]})";
+  };
+  auto read = readTopology(with(R"({"device-links": 1.5, "host_in-host_out": 2})"), "c");
+  REQUIRE(read);
+  const Contention &own = read->device.contention,
+                   preset = devicePreset("A100-80GB")->contention;
+  CHECK(own.of(Resource::Links, Resource::Device) == 1.5);
+  CHECK(own.of(Resource::HostIn, Resource::HostOut) == 2);
+  CHECK(own.of(Resource::Links, Resource::HostOut) ==
+        preset.of(Resource::Links, Resource::HostOut));
+  auto again = readTopology(writeTopology(*read), "again");
+  INFO((again ? "" : again.error().message));
+  REQUIRE(again);
+  CHECK(again->device.contention == own);
+  CHECK(Device().contention.of(Resource::Device, Resource::Links) == defaultContention);
+  CHECK_THAT(failure(with(R"({"device-links": 0.9})")),
+             Catch::Contains("a factor of contention is at least 1"));
+  CHECK_THAT(failure(with(R"({"links-device": 1.5})")),
+             Catch::Contains(
+                 "\"links-device\" is no pair of resources; there are device-links"));
+}

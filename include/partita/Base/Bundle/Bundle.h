@@ -36,7 +36,7 @@ inline constexpr int64_t bundleFormat = 5;
 inline constexpr const char *specificationFileName = "train.json";
 /// Of this build of Partita.
 std::string_view partitaVersion();
-/// Where a world finds the bundle that it belongs to, from its own folder.
+/// Path from a world's folder to the bundle that the world belongs to.
 inline constexpr std::string_view sharedByWorlds = "../../";
 
 /// A file that task tables refer to by its index: of the bundle, or of the model.
@@ -122,7 +122,7 @@ struct Bundle {
   std::vector<std::string> inputs;
   /// In the order of the compile, none with as many ranks as this one or another.
   std::vector<BundleWorld> worlds = {};
-  /// It is one of another bundle's worlds, whose weight files it may name.
+  /// Set in a world of another bundle, whose weight files it may name.
   bool isWorld = false;
 
   int64_t numRanks() const { return ranks ? ranks : mesh.numRanks(); }
