@@ -106,7 +106,7 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                   "--shape batch=2 --shape sequence=32\n"
                   "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
                   "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2\n"
-                  "  partita compile gpt2.onnx -o e --train step.json --mesh dp=2 --mesh "
+                  "  partita compile model.onnx -o e --train step.json --mesh dp=2 --mesh "
                   "dp=4\n"
                   "  partita compile ranks/rank-*.onnx -o g --mesh tp=4 --mode manual");
   command

@@ -188,6 +188,7 @@ int main(int argc, char **argv) {
   app.add_option("--save-plan", savedPlan);
   app.add_flag("--tell-unlike", tellUnlike);
   CommandOptions options(app);
+  addMesh(options, request);
   addModel(options, request);
   if (auto done = parse(app, argc, argv))
     return *done;
