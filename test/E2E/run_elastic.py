@@ -154,7 +154,7 @@ def steps_done(place):
 
 
 def wait_for(process, holds, what):
-    end = time.time() + 120
+    end = time.time() + 240
     while not holds():
         if process.poll() is not None or time.time() > end:
             process.kill()
