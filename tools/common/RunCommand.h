@@ -240,6 +240,12 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
           "Read the states from this folder's state.safetensors if it is there, and "
           "write them back at the end; any bundle with these states reads it")
       ->check(named);
+  command
+      .add_option("--log-dir", options.logDir,
+                  "Write what each rank tells into this folder's rank-R.log, and what "
+                  "the process "
+                  "tells that watches the ranks into supervisor.log")
+      ->check(named);
   addDataOptions(command, options.data);
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
       ->capture_default_str();

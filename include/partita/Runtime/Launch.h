@@ -74,6 +74,8 @@ struct RunOptions {
   std::string outputsDir;          ///< output_K.pb; made if it does not exist
   bool npy = false;                ///< also write output_K.npy
   std::string stateDir;            ///< state.safetensors, read if there, and written
+  /// rank-R.log of what each rank tells, and supervisor.log; made if it does not exist.
+  std::string logDir;
   DataOptions data;
   int repeat = 1;
   bool profile = false;            ///< record what ranks do

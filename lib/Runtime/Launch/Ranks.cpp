@@ -1,5 +1,6 @@
 //===- Ranks.cpp - What one process of a run does -------------------------===//
 #include "DataFeed.h"
+#include "RunLogs.h"
 
 #include "partita/Runtime/StateFile.h"
 
@@ -157,7 +158,7 @@ static Expected<void> finish(RunParts &parts, const EntryInterface &entry,
 
 /// Work of a process once its ranks are loaded.
 static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
-                                  const Print &print) {
+                                  RunLogs &logs, const Print &print) {
   tellChecked(session, print);
   EntryInterface entry{session.info(), session.inputs(), session.outputs()};
   Extents extents;
@@ -174,7 +175,7 @@ static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
   for (const TensorInfo &info : session.outputs())
     outputs.push_back(session.isRoot() ? HostTensor::zeros(info.type, info.shape)
                                        : HostTensor{});
-  RunParts parts{session, options, *states, outputs};
+  RunParts parts{session, options, *states, outputs, logs};
   auto done = runAll(parts, print);
   if (!done)
     return tl::unexpected(done.error());
@@ -190,8 +191,10 @@ static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
   return end;
 }
 
-Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind transport,
-                                   RankProgress *progress, const Print &print) {
+/// Loads and runs the ranks of this process.
+static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind transport,
+                                   RankProgress *progress, RunLogs &logs,
+                                   const Print &print) {
   SessionOptions s;
   s.transport = transport;
   s.entry = options.entry;
@@ -203,13 +206,24 @@ Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind tran
   auto session = Session::load(options.bundle, s);
   if (!session)
     return tl::unexpected(session.error());
-  auto end = runLoaded(**session, options, print);
+  logs.line("is loaded");
+  auto end = runLoaded(**session, options, logs, print);
   if (!end && (*session)->isHung())
     end = RunEnd::lost(end.error().message);
   // Leaving MPI in order waits for ranks that may know of no error. The exit status of
   // the process ends them.
   if (transport == TransportKind::Mpi && (!end || end->isLost))
     (void)session->release();
+  return end;
+}
+
+Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind transport,
+                                   RankProgress *progress, const Print &print) {
+  auto logs = RunLogs::ofRanks(options, transport);
+  if (!logs)
+    return tl::unexpected(logs.error());
+  auto end = loadAndRun(options, transport, progress, *logs, logs->alsoPrinting(print));
+  logs->end(end);
   return end;
 }
 
@@ -259,9 +273,14 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
   if (mpiRank() && options.data.checkpoints.restarts != 0)
     return makeError(
         "--restarts: ranks that an mpirun has started cannot start it again");
-  auto ok = runAgain(options, print, [&] {
+  auto logs = RunLogs::ofSupervisor(options);
+  if (!logs)
+    return tl::unexpected(logs.error());
+  logs->line("starts: transport " + transport + ", bundle '" + options.bundle + "'");
+  auto ok = runAgain(options, logs->alsoPrinting(print), [&] {
     return transport == "local" ? runWatched(options, print) : runMpi(options, print);
   });
+  logs->end(ok);
   // Ranks and mpirun die of a pipe that nobody reads; this process ends as if it had
   // written the line itself, without a message that nobody asked for. Any other error is
   // told.
