@@ -15,6 +15,7 @@
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Runtime/DataOrder.h"
+#include "partita/Runtime/NotFinite.h"
 
 #include <functional>
 #include <map>
@@ -78,7 +79,9 @@ struct RunOptions {
   std::string logDir;
   DataOptions data;
   int repeat = 1;
-  bool profile = false;            ///< record what ranks do
+  bool profile = false; ///< record what ranks do
+  bool findNan = false; ///< with SessionOptions::findNan of:
+  ReadPayload readPayload = {};
   double timeout = 60;             ///< seconds
   std::optional<int> threads = {}; ///< see SessionOptions
   WeightOptions weights = {};

@@ -106,6 +106,11 @@ Expected<void> StepLoop::step() {
     if (auto ok = metrics.step(step, parts.outputs); !ok)
       return ok;
   }
+  if (auto ok = checkFinite(session, parts.options, "step " + std::to_string(place.step));
+      !ok) {
+    auto saved = checkpoints ? checkpoints->finishSaving() : Expected<void>();
+    return saved ? ok : saved;
+  }
   return save();
 }
 

@@ -54,6 +54,11 @@ struct DataSteps {
   std::vector<double> seconds; ///< of each
   int signal = 0;              ///< see RunEnd
 };
+/// An error that names the first op of the last request, called `request`, that made a
+/// number which is not finite, where the options ask for it and a result is not. A call
+/// of all processes.
+Expected<void> checkFinite(Session &session, const RunOptions &options,
+                           const std::string &request);
 /// The steps of the options on their data, each on its own rows. `steps` are behind the
 /// states already; it counts on.
 Expected<DataSteps> runOnData(RunParts &parts, int64_t &steps, const Print &print);

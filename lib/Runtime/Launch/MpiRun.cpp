@@ -94,6 +94,8 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
   if (!o.logDir.empty())
     out.insert(out.end(), {"--log-dir", o.logDir});
   addDataArguments(o, out);
+  if (o.findNan)
+    out.push_back("--find-nan");
   if (o.pad)
     out.push_back("--pad");
   // With checkpoints it is where the ranks' own export reads from, and made there.

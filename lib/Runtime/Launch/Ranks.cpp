@@ -45,6 +45,8 @@ static Expected<std::vector<double>> runRequests(RunParts &parts, const Print &p
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     took.push_back(seconds);
+    if (auto ok = checkFinite(session, options, "request " + std::to_string(k)); !ok)
+      return tl::unexpected(ok.error());
     if (!session.isRoot())
       continue;
     // Nothing is allocated between requests either.
@@ -202,6 +204,8 @@ static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind tran
   s.threads = options.threads;
   s.weights = options.weights;
   s.profile = options.profile ? options.data.steps.value_or(options.repeat) : 0;
+  if (options.findNan)
+    s.findNan = options.readPayload;
   s.progress = progress;
   auto session = Session::load(options.bundle, s);
   if (!session)
