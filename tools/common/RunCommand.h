@@ -8,6 +8,7 @@
 
 #include "common/CommandLine.h"
 #include "common/OutputFile.h"
+#include "common/ReadPayload.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Report/RunReport.h"
 #include "partita/Runtime/Launch.h"
@@ -255,12 +256,21 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
           "Read the states from this folder's state.safetensors if it is there, and "
           "write them back at the end; any bundle with these states reads it")
       ->check(named);
+  command
+      .add_option("--log-dir", options.logDir,
+                  "Write what each rank tells into this folder's rank-R.log, and what "
+                  "the process "
+                  "tells that watches the ranks into supervisor.log")
+      ->check(named);
   addDataOptions(command, options.data);
   addElastic(command, options);
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
       ->capture_default_str();
   command.add_flag("--profile", line.profile,
                    "Print seconds, waiting and bytes received per source node");
+  command.add_flag("--find-nan", options.findNan,
+                   "Where a result is NaN or infinite, end with the name of the first "
+                   "node that made such a number (slow; docs/runtime.md)");
   command
       .add_option("--trace", line.trace,
                   "Write what each rank did when, for https://ui.perfetto.dev")
@@ -325,6 +335,7 @@ inline int runCommand(RunCommandLine &line, std::vector<std::string> words = {})
       return fail(ok.error().message);
   }
   options.profile = line.profile || !line.trace.empty();
+  options.readPayload = readPayload;
   options.finished = [&](const RunRecord &record) {
     auto ok = line.then ? line.then() : Expected<void>();
     return ok ? reportRun(line, record) : ok;

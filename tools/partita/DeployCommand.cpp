@@ -84,6 +84,7 @@ static Expected<void> checkVolumes(const Options &options, const Deployment &mad
   for (const auto &[name, path] :
        {std::pair("--checkpoint-dir", run.data.checkpoints.folder),
         {"--log", run.data.log},
+        {"--log-dir", run.logDir},
         {"--outputs-dir", run.outputsDir},
         {"--state-dir", run.stateDir},
         {"--trace", options.line.trace}})

@@ -12,6 +12,7 @@
 #include "partita/Base/Stop.h"
 #include "partita/Runtime/Device.h"
 #include "partita/Runtime/Engine.h"
+#include "partita/Runtime/NotFinite.h"
 #include "partita/Runtime/StateCopies.h"
 #include "partita/Runtime/Transport.h"
 
@@ -135,6 +136,7 @@ struct RankProgress {
 };
 
 struct ListWork;
+class NanFinder;
 
 /// Which ends of a collective a task is.
 enum class CollectivePart : uint8_t { Whole, Start, Wait };
@@ -192,7 +194,10 @@ class Executor {
 public:
   struct Options {
     int threads = 1;
-    int64_t profile = 0;              ///< record as many requests, the first ones
+    int64_t profile = 0; ///< record as many requests, the first ones
+    /// Where set, looks at all that tasks read and write, see `notFinite`; on the CPU
+    /// alone. Weights stay in memory as they are stored.
+    ReadPayload findNan = nullptr;
     RankProgress *progress = nullptr; ///< required
     /// Of this rank; null: its own.
     std::shared_ptr<RankMemory> memory = nullptr;
@@ -251,6 +256,9 @@ public:
   /// whether only another rank's failure ended the run.
   Expected<void> run();
   bool aborted() const { return stopped; }
+  /// Finding of the last request, where a result was not finite and Options::findNan says
+  /// so.
+  const std::optional<FoundNan> &notFinite() const { return foundNan; }
   /// Where the rank is in the table's mesh.
   int64_t place() const { return meshPlace; }
 
@@ -346,6 +354,11 @@ private:
   bool runList(const Op &op, const ListWork &list) noexcept;
   bool countsFit(const Op &op) noexcept;
   bool step(Op &op) noexcept;
+  Expected<void> prepareFinder();
+  bool stepAndLook(Op &op, size_t index) noexcept;
+  void lookAtTransfer(const Moving &moving);
+  std::string tensorNameAt(const std::byte *place) const;
+  void endFinding();
   bool communicate(Op &op, int call, CollectivePart part) noexcept;
 
   std::shared_ptr<const Stage> program;
@@ -399,7 +412,9 @@ private:
   std::vector<Rolling> rolling;
   uint64_t packedTotal = 0;
   bool stopped = false;
-  int inFlight = 0; ///< calls that were started and not waited for
+  int inFlight = 0;                  ///< calls that were started and not waited for
+  std::unique_ptr<NanFinder> finder; ///< null: nobody looks
+  std::optional<FoundNan> foundNan;
   std::vector<RunSpan> recorded;
   size_t spansPerRequest = 0; ///< at most; 0: nothing is recorded
   uint32_t requestsBegun = 0;

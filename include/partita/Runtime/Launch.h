@@ -15,6 +15,7 @@
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Runtime/DataOrder.h"
+#include "partita/Runtime/NotFinite.h"
 
 #include <functional>
 #include <map>
@@ -88,9 +89,13 @@ struct RunOptions {
   std::string outputsDir;          ///< output_K.pb; made if it does not exist
   bool npy = false;                ///< also write output_K.npy
   std::string stateDir;            ///< state.safetensors, read if there, and written
+  /// rank-R.log of what each rank tells, and supervisor.log; made if it does not exist.
+  std::string logDir;
   DataOptions data;
   int repeat = 1;
-  bool profile = false;            ///< record what ranks do
+  bool profile = false; ///< record what ranks do
+  bool findNan = false; ///< with SessionOptions::findNan of:
+  ReadPayload readPayload = {};
   double timeout = 60;             ///< seconds
   std::optional<int> threads = {}; ///< see SessionOptions
   WeightOptions weights = {};

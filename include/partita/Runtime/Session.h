@@ -46,6 +46,9 @@ struct SessionOptions {
   std::optional<int> threads = {};
   /// Record as many requests, the first ones.
   int64_t profile = 0;
+  /// Where set, every request looks for the op that made a number which is not finite;
+  /// slow.
+  ReadPayload findNan = nullptr;
   WeightOptions weights = {};
   /// Once it is raised, loading and every call end with the error "cancelled": ranks stop
   /// behind the task at hand, those that wait and the caller within 0.2 s after it.
@@ -109,6 +112,10 @@ public:
   /// an error the session cannot be used again.
   Expected<void> run(std::span<const std::byte *const> inputs,
                      std::span<std::byte *const> outputs);
+
+  /// Finding of the last request, the earliest that a rank of this process says; with
+  /// SessionOptions::findNan.
+  std::optional<FoundNan> notFinite() const;
 
   /// From now on these inputs (by their place; nothing: as before) are what a file has:
   /// every rank reads its part of them, once for all requests, and `run` does not look at

@@ -423,13 +423,14 @@ std::string TaskTableBuilder::finish() const {
   auto scheduleList =
       w.each(schedules, [&](const schedule::Schedule &s) { return w.schedule(s); });
   auto of = [&](Space space) { return regions[static_cast<size_t>(space)]; };
+  auto told = w.text(formulas);
   fb::FinishTaskTableBuffer(
       w.out,
       fb::CreateTaskTable(w.out, axes, of(Space::Arena), of(Space::Weight), packedBytes,
                           layoutList, places, tensorList, symbols, values, descriptorList,
                           callList, operandList, taskList, names, segmentVector, name,
                           program.microBatches, ranks, slots, transferList, scheduleList,
-                          of(Space::State), of(Space::Io), of(Space::Host)));
+                          of(Space::State), of(Space::Io), of(Space::Host), told));
   return std::string(reinterpret_cast<const char *>(w.out.GetBufferPointer()),
                      w.out.GetSize());
 }

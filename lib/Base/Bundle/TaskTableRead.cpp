@@ -291,6 +291,7 @@ private:
     table.operands = listOf<int32_t>(from.operands());
     table.tasks = listOf<fb::Task>(from.tasks());
     table.sources = textOf(from.sources());
+    table.formulaText = textOf(from.formulas());
     table.descriptors.resize(from.descriptors() ? from.descriptors()->size() : 0);
     descriptors.resize(table.descriptors.size());
     calls.resize(table.calls.size(), CallIs::New);

@@ -407,5 +407,7 @@ T Payload::evaluate(const T *operands, const std::vector<T> &attributes,
 
 template double Payload::evaluate(const double *, const std::vector<double> &,
                                   std::vector<double> &) const;
+template float Payload::evaluate(const float *, const std::vector<float> &,
+                                 std::vector<float> &) const;
 template int64_t Payload::evaluate(const int64_t *, const std::vector<int64_t> &,
                                    std::vector<int64_t> &) const;

@@ -1,5 +1,6 @@
 //===- Executor.cpp - Preparing one rank of a stage -----------------------===//
 #include "ExecutorOp.h"
+#include "NanFinder.h"
 
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Runtime/Team.h"
@@ -68,6 +69,8 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
   if (auto ok = executor->warmUp(); !ok)
     return tl::unexpected(ok.error());
   executor->prepareRecording();
+  if (auto ok = executor->prepareFinder(); !ok)
+    return tl::unexpected(ok.error());
   options.progress->step(RankProgress::Idle, 0);
   return executor;
 }

@@ -172,7 +172,7 @@ Expected<void> Executor::fetchRead() {
     if (options.stop.isRaised())
       return makeError("cancelled");
     uint64_t bytes = slices[weight.tensor].localBytes();
-    if (touched[w] == 0) {
+    if (touched[w] == 0 && !options.findNan) {
       weight.mapping.reset();
     } else if (weight.mapping) {
       bool isTable = touched[w] < lookedUpShare * static_cast<double>(bytes);

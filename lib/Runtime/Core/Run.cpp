@@ -1,5 +1,6 @@
 //===- Run.cpp - Walking the task table -----------------------------------===//
 #include "ExecutorOp.h"
+#include "NanFinder.h"
 #include "Sanitizer.h"
 
 #include <algorithm>
@@ -289,7 +290,7 @@ Expected<void> Executor::runTasks(size_t first, size_t end) {
     if (!stopped)
       for (const RankMemory::State *state : op.writes)
         state->awaitCopy();
-    if (stopped || !step(op))
+    if (stopped || !(finder ? stepAndLook(op, i) : step(op)))
       return tl::unexpected(failureOf(i));
     if (recording)
       record(RunSpan::Task, i, lastTime, op.received);
@@ -308,6 +309,7 @@ bool Executor::begin(const Moving &moving) noexcept {
     return false;
   if (moving.written)
     moving.written->awaitCopy();
+  lookAtTransfer(moving);
   ++inFlight;
   stopped = !transport.start(moving.call, staged ? staged->places.data() : moving.places);
   return !stopped;
@@ -355,6 +357,8 @@ Expected<void> Executor::run() {
   double begin = lastTime;
   if (device.isHost())
     edge = {}; // of what was read or written between requests
+  if (finder)
+    finder->beginRequest();
   if (!beginRolling())
     return tl::unexpected(deviceFailure());
   for (const Entry &entry : entries)
@@ -364,6 +368,8 @@ Expected<void> Executor::run() {
     }
   if (!device.finish(*work))
     return tl::unexpected(deviceFailure());
+  if (finder)
+    endFinding();
   endRolling();
   endRecording(begin);
   const TaskTable &table = program->table();

@@ -140,6 +140,7 @@ bool Session::State::loadRank(size_t index) {
   Executor::Options o;
   o.threads = *options.threads;
   o.profile = options.profile;
+  o.findNan = options.findNan;
   o.progress = &progress[transport.rank()];
   o.stop = options.stop;
   o.device = options.device;
@@ -759,6 +760,19 @@ Expected<void> Session::agree(std::span<int64_t> values) {
     return {};
   state->values = values;
   return state->give(State::Job::Agree);
+}
+
+std::optional<FoundNan> Session::notFinite() const {
+  FoundNan first;
+  bool isOfResult = false;
+  for (const auto &executor : state->entry().executors)
+    if (const auto &found = executor->notFinite()) {
+      isOfResult |= found->isOfResult;
+      first = *found < first ? *found : first;
+    }
+  first.isOfResult = isOfResult;
+  bool isThere = isOfResult || first.origin != FoundNan::None;
+  return isThere ? std::optional(first) : std::nullopt;
 }
 
 Expected<RunProfile> Session::profile() {

@@ -1,6 +1,7 @@
 //===- DataRun.cpp - Steps on the rows of a file --------------------------===//
 #include "Checkpoints.h"
 #include "Metrics.h"
+#include "RunLogs.h"
 
 #include "partita/Runtime/StateFile.h"
 
@@ -96,6 +97,7 @@ Expected<void> StepLoop::step() {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   int64_t epoch = place.cursor.epoch + 1;
   place = {place.step + 1, order.behind(place.cursor)};
+  parts.logs.step(place.step, done.seconds.back());
   if (session.isRoot()) {
     auto labels = feed.countLabels(rows);
     if (!labels)
@@ -103,6 +105,11 @@ Expected<void> StepLoop::step() {
     StepDone step{place.step, epoch, done.seconds.back(), *labels, isOver()};
     if (auto ok = metrics.step(step, parts.outputs); !ok)
       return ok;
+  }
+  if (auto ok = checkFinite(session, parts.options, "step " + std::to_string(place.step));
+      !ok) {
+    auto saved = checkpoints ? checkpoints->finishSaving() : Expected<void>();
+    return saved ? ok : saved;
   }
   return save();
 }

@@ -220,6 +220,11 @@ Expected<std::string> runtime::openStateDir(const RunOptions &options,
   return options.stateDir + "/state.safetensors";
 }
 
+Expected<void> runtime::makeLogFolder(const RunOptions &options) {
+  bool made = false;
+  return makeFolder(options.logDir, made);
+}
+
 Expected<void> runtime::checkOutputs(const RunOptions &options) {
   if (options.outputsDir.empty())
     return {};

@@ -30,6 +30,8 @@ std::string shapeText(const std::vector<int64_t> &shape);
 
 /// Says before a run, which may be long, why its outputs could not be written after it.
 Expected<void> checkOutputs(const RunOptions &options);
+/// Makes the folder of logs unless it is there. An error if it cannot be written into.
+Expected<void> makeLogFolder(const RunOptions &options);
 /// Writes output_K.pb (and .npy) into the outputs folder.
 Expected<void> writeOutputs(const RunOptions &options,
                             const std::vector<TensorInfo> &infos,
@@ -39,18 +41,26 @@ Expected<void> writeOutputs(const RunOptions &options,
 /// error if the bundle has no states.
 Expected<std::string> openStateDir(const RunOptions &options, const Session &session);
 
+class RunLogs;
+
 /// What requests of a session are made with.
 struct RunParts {
   Session &session;
   const RunOptions &options;
   std::string states;               ///< a file; empty: none
   std::vector<HostTensor> &outputs; ///< of the last request, on the root
+  RunLogs &logs;                    ///< of the ranks of this process
 };
 /// Result of steps on data.
 struct DataSteps {
   std::vector<double> seconds; ///< of each
   int signal = 0;              ///< see RunEnd
 };
+/// An error that names the first op of the last request, called `request`, that made a
+/// number which is not finite, where the options ask for it and a result is not. A call
+/// of all processes.
+Expected<void> checkFinite(Session &session, const RunOptions &options,
+                           const std::string &request);
 /// The steps of the options on their data, each on its own rows. `steps` are behind the
 /// states already; it counts on.
 Expected<DataSteps> runOnData(RunParts &parts, int64_t &steps, const Print &print);

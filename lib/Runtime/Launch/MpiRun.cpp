@@ -9,6 +9,7 @@
 #include "MpiRun.h"
 #include "Hosts.h"
 #include "Page.h"
+#include "RunLogs.h"
 #include "StopSignal.h"
 #include "partita/Runtime/Team.h"
 
@@ -90,7 +91,11 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
     out.insert(out.end(), {"--inputs-dir", o.inputsDir});
   if (!o.outputsDir.empty())
     out.insert(out.end(), {"--outputs-dir", o.outputsDir});
+  if (!o.logDir.empty())
+    out.insert(out.end(), {"--log-dir", o.logDir});
   addDataArguments(o, out);
+  if (o.findNan)
+    out.push_back("--find-nan");
   if (o.pad)
     out.push_back("--pad");
   // With checkpoints it is where the ranks' own export reads from, and made there.
@@ -189,10 +194,15 @@ public:
   Expected<RunEnd> run() {
     if (auto ok = file.make(bundle.numRanks()); !ok)
       return tl::unexpected(ok.error());
+    auto opened = RunLogs::ofSupervisor(options);
+    if (!opened)
+      return tl::unexpected(opened.error());
+    logs = std::move(*opened);
     if (auto ok = catchSignals(); !ok)
       return tl::unexpected(ok.error());
     if (auto ok = startMpirun(); !ok)
       return tl::unexpected(ok.error());
+    logs.line("mpirun is pid " + std::to_string(mpirun));
     while (!mpirunEnded && Clock::now() < endBy)
       look();
     finish();
@@ -262,6 +272,7 @@ private:
   int mpirunStatus = 0;
   std::string text;        ///< what mpirun and the ranks wrote to standard error
   size_t marked = 0;       ///< bytes of it in which marks have been looked for
+  RunLogs logs;            ///< gets its lines
   int64_t ranksJoined = 0; ///< on any host, by their marks
   bool hasStopped = false; ///< some rank on any host, by its mark
   std::string reason;
@@ -383,6 +394,7 @@ void Supervisor::readMarks() {
   for (size_t end; (end = text.find('\n', marked)) != std::string::npos;
        marked = end + 1) {
     std::string_view line(text.data() + marked, end - marked);
+    logs.line(line);
     ranksJoined += line.find(mpi::joinedMarker) != std::string_view::npos;
     hasStopped |= line.find(mpi::stoppedMarker) != std::string_view::npos;
     for (std::string_view mark : {mpi::marker, mpi::lostMarker})

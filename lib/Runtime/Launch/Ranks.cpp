@@ -1,5 +1,6 @@
 //===- Ranks.cpp - What one process of a run does -------------------------===//
 #include "DataFeed.h"
+#include "RunLogs.h"
 
 #include "partita/Runtime/StateFile.h"
 
@@ -44,6 +45,8 @@ static Expected<std::vector<double>> runRequests(RunParts &parts, const Print &p
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     took.push_back(seconds);
+    if (auto ok = checkFinite(session, options, "request " + std::to_string(k)); !ok)
+      return tl::unexpected(ok.error());
     if (!session.isRoot())
       continue;
     // Nothing is allocated between requests either.
@@ -157,7 +160,7 @@ static Expected<void> finish(RunParts &parts, const EntryInterface &entry,
 
 /// Work of a process once its ranks are loaded.
 static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
-                                  const Print &print) {
+                                  RunLogs &logs, const Print &print) {
   tellChecked(session, print);
   EntryInterface entry{session.info(), session.inputs(), session.outputs()};
   Extents extents;
@@ -174,7 +177,7 @@ static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
   for (const TensorInfo &info : session.outputs())
     outputs.push_back(session.isRoot() ? HostTensor::zeros(info.type, info.shape)
                                        : HostTensor{});
-  RunParts parts{session, options, *states, outputs};
+  RunParts parts{session, options, *states, outputs, logs};
   auto done = runAll(parts, print);
   if (!done)
     return tl::unexpected(done.error());
@@ -190,8 +193,10 @@ static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
   return end;
 }
 
-Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind transport,
-                                   RankProgress *progress, const Print &print) {
+/// Loads and runs the ranks of this process.
+static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind transport,
+                                   RankProgress *progress, RunLogs &logs,
+                                   const Print &print) {
   SessionOptions s;
   s.transport = transport;
   s.entry = options.entry;
@@ -199,17 +204,30 @@ Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind tran
   s.threads = options.threads;
   s.weights = options.weights;
   s.profile = options.profile ? options.data.steps.value_or(options.repeat) : 0;
+  if (options.findNan)
+    s.findNan = options.readPayload;
   s.progress = progress;
   auto session = Session::load(options.bundle, s);
   if (!session)
     return tl::unexpected(session.error());
-  auto end = runLoaded(**session, options, print);
+  logs.line("is loaded");
+  auto end = runLoaded(**session, options, logs, print);
   if (!end && (*session)->isHung())
     end = RunEnd::lost(end.error().message);
   // Leaving MPI in order waits for ranks that may know of no error. The exit status of
   // the process ends them.
   if (transport == TransportKind::Mpi && (!end || end->isLost))
     (void)session->release();
+  return end;
+}
+
+Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind transport,
+                                   RankProgress *progress, const Print &print) {
+  auto logs = RunLogs::ofRanks(options, transport);
+  if (!logs)
+    return tl::unexpected(logs.error());
+  auto end = loadAndRun(options, transport, progress, *logs, logs->alsoPrinting(print));
+  logs->end(end);
   return end;
 }
 
@@ -236,6 +254,27 @@ static bool isReaderGone(int descriptor) {
   return ::poll(&stream, 1, 0) > 0 && (stream.revents & POLLERR);
 }
 
+/// "local" or "mpi", or why the options go with neither.
+static Expected<std::string> transportOf(const RunOptions &options) {
+  const std::string &asked = options.transport;
+  if (asked != "auto" && asked != "local" && asked != "mpi")
+    return makeError("transport '" + asked + "' is unknown; expected local or mpi");
+  const bool isElastic = options.elastic.has_value(),
+             hasHosts = !options.hostfile.empty();
+  if (asked == "local" && hasHosts)
+    return makeError(
+        "--hostfile: the ranks of transport local are threads of one process");
+  if (asked == "local" && isElastic)
+    return makeError("--elastic: the ranks of transport local are threads of one "
+                     "process, which are lost together");
+  if (hasHosts && mpiRank())
+    return makeError("--hostfile: an mpirun has chosen the hosts of these ranks already");
+  if (mpiRank() && (isElastic || options.data.checkpoints.restarts.value_or(0) != 0))
+    return makeError(std::string(isElastic ? "--elastic" : "--restarts") +
+                     ": ranks that an mpirun has started cannot start it again");
+  return asked != "auto" ? asked : hasHosts || isElastic || mpiRank() ? "mpi" : "local";
+}
+
 Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print) {
   RunOptions options = given;
   if (options.repeat < 1)
@@ -244,28 +283,18 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
     return makeError("--timeout must be positive");
   if (auto ok = chooseEntryOf(options); !ok)
     return tl::unexpected(ok.error());
-  std::string transport = options.transport;
-  if (transport == "auto")
-    transport = mpiRank() ? "mpi" : "local";
-  if (transport != "local" && transport != "mpi")
-    return makeError("transport '" + transport + "' is unknown; expected local or mpi");
-  if (!options.hostfile.empty() && transport == "local" && options.transport != "auto")
-    return makeError(
-        "--hostfile: the ranks of transport local are threads of one process");
-  if (!options.hostfile.empty() && mpiRank())
-    return makeError("--hostfile: an mpirun has chosen the hosts of these ranks already");
-  if (!options.hostfile.empty())
-    transport = "mpi";
-  const bool isElastic = options.elastic.has_value();
-  if (mpiRank() && (isElastic || options.data.checkpoints.restarts.value_or(0) != 0))
-    return makeError(std::string(isElastic ? "--elastic" : "--restarts") +
-                     ": ranks that an mpirun has started cannot start it again");
-  if (isElastic && options.transport == "local")
-    return makeError("--elastic: the ranks of transport local are threads of one "
-                     "process, which are lost together");
-  auto ok = isElastic ? runElastic(options, print) : runAgain(options, print, [&] {
-    return transport == "local" ? runWatched(options, print) : runMpi(options, print);
+  auto transport = transportOf(options);
+  if (!transport)
+    return tl::unexpected(transport.error());
+  auto logs = RunLogs::ofSupervisor(options);
+  if (!logs)
+    return tl::unexpected(logs.error());
+  logs->line("starts: transport " + *transport + ", bundle '" + options.bundle + "'");
+  const Print told = logs->alsoPrinting(print);
+  auto ok = options.elastic ? runElastic(options, told) : runAgain(options, told, [&] {
+    return *transport == "local" ? runWatched(options, print) : runMpi(options, print);
   });
+  logs->end(ok);
   // Ranks and mpirun die of a pipe that nobody reads; this process ends as if it had
   // written the line itself, without a message that nobody asked for. Any other error is
   // told.

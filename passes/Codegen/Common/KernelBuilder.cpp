@@ -3,6 +3,7 @@
 
 #include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
+#include "passes/Codegen/Common/KernelFormula.h"
 
 #include <algorithm>
 
@@ -326,6 +327,8 @@ void KernelBuilder::finish(const std::string &source) {
     task.operands.push_back({scratch, 0, bytes});
   }
   task.rankValues = scalars;
+  for (const KernelNode &node : spec.nodes)
+    task.made.push_back(madeBy(node.op, node.result));
   for (const KernelNode &node : spec.nodes)
     if (isChecked(node))
       kernel.checks.push_back(checkedName(node.op));

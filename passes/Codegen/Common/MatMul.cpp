@@ -354,6 +354,7 @@ LogicalResult Contraction::addTask() {
   params.b_packed = former.model().kernels.calls.packsWeights && standing &&
                     former.isWeight(tensors[Right]) && tensors[Right].view.offset == 0;
   size_t done = addPosts(task, params);
+  task.made = former.namesOfCall(op, done);
   task.params = std::move(params);
   if (failed(
           former.addEngineCall(op, std::move(task), task::MatMulScratch, task::MatMulB)))

@@ -3,6 +3,7 @@
 
 #include "partita/Base/Layout/SliceCopy.h"
 #include "passes/Codegen/Common/BufferPlan.h"
+#include "passes/Codegen/Common/KernelFormula.h"
 
 #include <algorithm>
 #include <map>
@@ -232,6 +233,7 @@ public:
     table.setRegion(Space::State, memory.stateBytes);
     table.setRegion(Space::Io, memory.ioBytes);
     table.setRegion(Space::Host, memory.hostBytes);
+    table.setFormulas(formulas.text());
     return table.finish();
   }
 
@@ -308,8 +310,14 @@ private:
     if (auto *kernel = std::get_if<task::Kernel>(&spec.params)) {
       kernel->inputs =
           static_cast<uint32_t>(program.kernels[kernel->kernel].operands.size());
+      const KernelSpec &made = program.kernels[kernel->kernel];
       kernel->kernel = table.addKernel(kernelSymbol(kernel->kernel));
+      if (kernel->kernel == formulas.kernels.size())
+        formulas.kernels.push_back(formulaOf(made));
     }
+    const MadeName own{task.source, task.source};
+    if (llvm::any_of(task.made, [&](const MadeName &n) { return !(n == own); }))
+      formulas.names[table.numTasks()] = task.made;
     if (auto *exchange = std::get_if<task::Exchange>(&spec.params)) {
       exchange->before = table.addLayout(task.layouts[0]);
       exchange->after = table.addLayout(task.layouts[1]);
@@ -326,6 +334,7 @@ private:
   const Program &program;
   const Memory &memory;
   TaskTableBuilder table;
+  Formulas formulas;
   std::vector<bool> isNamed; ///< by storage
   /// Storage or −1, space, offset in it, bytes, stride and number of slots.
   using BufferKey = std::tuple<int, Space, uint64_t, uint64_t, uint64_t, uint32_t>;

@@ -8,6 +8,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_PROGRAM_H
 #define PARTITA_PASSES_CODEGEN_COMMON_PROGRAM_H
 
+#include "partita/Base/Bundle/Formulas.h"
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Phase.h"
@@ -274,6 +275,9 @@ struct Task {
   int loop = -1;       ///< of a Repeat: its number
   bool isSlow = false; ///< an engine call that is plain loops
   std::optional<Phase> phase = {};
+  /// Names of what it makes: of a kernel by node, of a call its own and then those of its
+  /// post-ops. Empty: it makes a value of the name of its source.
+  std::vector<MadeName> made = {};
 
   TaskKind kind() const { return kindOf(params); }
 };

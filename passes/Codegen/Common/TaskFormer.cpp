@@ -7,6 +7,7 @@
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "passes/Codegen/Common/KernelBuilder.h"
+#include "passes/Codegen/Common/KernelFormula.h"
 #include "passes/Codegen/Common/Models.h"
 
 using namespace mlir;
@@ -430,6 +431,13 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
   }
   addTask(std::move(task));
   return success();
+}
+
+std::vector<MadeName> TaskFormer::namesOfCall(Operation *engine, size_t steps) const {
+  std::vector<MadeName> names{madeBy(engine)};
+  for (const kernels::PostStep &step : fusion.postChain(engine).take_front(steps))
+    names.push_back(madeBy(fusion.op(step.op)));
+  return names;
 }
 
 Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,

@@ -166,6 +166,9 @@ public:
   llvm::LogicalResult addEngineCall(mlir::Operation *op, Task task, size_t scratchOperand,
                                     std::optional<size_t> weight = std::nullopt);
 
+  /// Names of the engine op's value and of those of its first `steps` post-ops.
+  std::vector<MadeName> namesOfCall(mlir::Operation *engine, size_t steps) const;
+
   /// The reduction of no elements is its neutral one, as the evaluator knows.
   llvm::LogicalResult reduceNothing(mlir::Operation *op);
 

@@ -146,6 +146,7 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
                    params.has_bias ? former.place(former.denseOf(op.getBias())) : Place(),
                    Place()};
   addConvPosts(op, addend ? 1 : 0, target.view, former, task, params);
+  task.made = former.namesOfCall(op, former.plan().postChain(op).size());
   if (transposed)
     task.params = task::ConvTranspose(std::move(params));
   else

@@ -154,6 +154,9 @@ public:
     regions[static_cast<size_t>(space)] = bytes;
   }
 
+  /// See Formulas.h; the text that TaskTable::formulas gives.
+  void setFormulas(std::string text) { formulas = std::move(text); }
+
   size_t numTasks() const { return tasks.size(); }
   /// The blob: always the same bytes for the same calls.
   std::string finish() const;
@@ -183,6 +186,7 @@ private:
   std::vector<std::pair<TransferSpec, uint32_t>> transfers; ///< with the layout
   std::vector<schedule::Schedule> schedules;
   uint64_t regions[numSpaces] = {}, packedBytes = 0;
+  std::string formulas;
 };
 
 //===----------------------------------------------------------------------===//
@@ -321,6 +325,8 @@ public:
   }
   /// Handles are smaller than this.
   uint32_t numHandles() const { return handles; }
+  /// Text of what kernels compute (Formulas.h), not looked at; empty: none is there.
+  std::string_view formulas() const { return formulaText; }
   // As a program of several.
   std::string_view programName() const { return ownName; }
   int64_t microBatches() const { return numMicroBatches; }
@@ -364,7 +370,7 @@ private:
   std::span<const fb::Call> calls;
   std::span<const int32_t> operands;
   std::span<const fb::Task> tasks;
-  std::string_view sources;
+  std::string_view sources, formulaText;
   std::vector<SegmentView> segmentList;
   std::string_view ownName;
   int64_t numMicroBatches = 1;

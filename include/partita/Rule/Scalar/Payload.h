@@ -105,7 +105,7 @@ public:
   /// Whether the op maps booleans or compares: the result type is bool.
   bool resultIsBool() const;
 
-  /// Evaluates one element. T is double or int64_t; `attributes` in the order of
+  /// Evaluates one element. T is double, float or int64_t; `attributes` in the order of
   /// attributeNames(); `scratch` is reused between elements.
   template <typename T>
   T evaluate(const T *operands, const std::vector<T> &attributes,
