@@ -107,13 +107,26 @@ Expected<void> onnx_model::writeNode(const Node &node, onnx::NodeProto &proto) {
   return {};
 }
 
+/// The shape of an output. A size that is data is −1, and called as Model::dims says.
+static void writeShape(const Model &model, size_t output, onnx::TensorShapeProto &proto) {
+  const std::vector<int64_t> &shape = model.graph.outputShapes[output];
+  auto names = model.dims.find(model.graph.outputs[output]);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    auto &dim = *proto.add_dim();
+    if (shape[d] >= 0)
+      dim.set_dim_value(shape[d]);
+    else if (names != model.dims.end() && !names->second[d].empty())
+      dim.set_dim_param(names->second[d]);
+  }
+}
+
 static Expected<std::string> serialize(const Model &model) {
   onnx::ModelProto proto;
   proto.set_ir_version(writtenIr);
   proto.set_producer_name("partita");
   onnx::GraphProto &graph = *proto.mutable_graph();
   graph.set_name(model.graph.name.empty() ? "graph" : model.graph.name);
-  int64_t opset = canonicalOpset;
+  int64_t opset = model.writtenOpset == 0 ? canonicalOpset : model.writtenOpset;
   for (const Node &node : model.graph.nodes)
     if (node.domain.empty())
       opset = std::max<int64_t>(opset, node.sinceVersion);
@@ -138,9 +151,7 @@ static Expected<std::string> serialize(const Model &model) {
     type.set_elem_type(onnxNumber(model.graph.outputTypes[i]));
     if (i >= model.graph.outputShapes.size())
       continue;
-    type.mutable_shape();
-    for (int64_t extent : model.graph.outputShapes[i])
-      type.mutable_shape()->add_dim()->set_dim_value(extent);
+    writeShape(model, i, *type.mutable_shape());
   }
   for (const auto &[key, value] : model.metadata) {
     auto &property = *proto.add_metadata_props();

@@ -1,8 +1,8 @@
-//===- WriteBranches.cpp - Nodes of a graph, with branches as an If -------===//
+//===- WriteBranches.cpp - Nodes of a graph, with branches and loops ------===//
 //
 // The loader has the nodes of both branches of an If in the graph, between IfBegin and
-// IfEnd (ownDomain). A file has them as graphs of the node, which see the values around
-// it by their names.
+// IfEnd, and those of a loop's body between RepeatBegin and RepeatEnd (ownDomain). A file
+// has them as graphs of a node, which see the values around it by their names.
 //
 //===----------------------------------------------------------------------===//
 #include "Internal.h"
@@ -24,16 +24,18 @@ using Seen = std::map<std::string, std::string>;
 
 class BranchWriter {
 public:
-  explicit BranchWriter(std::set<std::string> taken) : taken(std::move(taken)) {}
+  BranchWriter(std::set<std::string> taken, onnx::GraphProto &whole)
+      : taken(std::move(taken)), whole(whole) {}
 
   /// `results`: names that are read behind these nodes.
   Expected<void> write(const Nodes &nodes, const std::set<std::string> &results,
                        onnx::GraphProto &graph) {
     for (size_t i = 0; i < nodes.size(); ++i) {
       const size_t end = endOf(nodes, i);
-      auto ok = end == nodes.size()
-                    ? writePlain(*nodes[i], graph)
-                    : writeIf(nodes, i, end, readBehind(nodes, end, results), graph);
+      auto ok = end == nodes.size() ? writePlain(*nodes[i], graph)
+                : nodes[i]->opType == "IfBegin"
+                    ? writeIf(nodes, i, end, readBehind(nodes, end, results), graph)
+                    : writeLoop(nodes, i, end, readBehind(nodes, end, results), graph);
       if (!ok)
         return ok;
       i = end == nodes.size() ? i : end;
@@ -42,13 +44,15 @@ public:
   }
 
 private:
-  /// The place of the IfEnd of an IfBegin; behind all nodes: there is none.
+  /// The place of the end that belongs to a beginning; behind all nodes: there is none.
   static size_t endOf(const Nodes &nodes, size_t begin) {
-    if (nodes[begin]->domain != ownDomain || nodes[begin]->opType != "IfBegin")
+    const std::string &type = nodes[begin]->opType;
+    if (nodes[begin]->domain != ownDomain || (type != "IfBegin" && type != "RepeatBegin"))
       return nodes.size();
+    const char *wanted = type == "IfBegin" ? "IfEnd" : "RepeatEnd";
     auto end = std::ranges::find_if(nodes, [&](const Node *node) {
       const auto *other = node->attribute<std::string>("begin");
-      return other && node->opType == "IfEnd" && *other == nodes[begin]->name;
+      return other && node->opType == wanted && *other == nodes[begin]->name;
     });
     return static_cast<size_t>(end - nodes.begin());
   }
@@ -142,15 +146,108 @@ private:
     return {};
   }
 
+  /// A Loop, which looks up the row of a trip itself: a Scan has as many trips as its
+  /// rows, whose number who reads the file would have to infer.
+  Expected<void> writeLoop(const Nodes &nodes, size_t first, size_t last,
+                           const std::set<std::string> &behind, onnx::GraphProto &graph) {
+    const Node &begin = *nodes[first], &end = *nodes[last];
+    const auto *trips = end.attribute<int64_t>("trips");
+    const auto *carried = end.attribute<int64_t>("carried");
+    if (!trips || !carried || begin.inputs.size() != begin.outputs.size() ||
+        begin.inputs.size() < static_cast<size_t>(*carried))
+      return makeError("node '" + end.name +
+                       "' (RepeatEnd) does not have what a loop has");
+    const Nodes inside(nodes.begin() + static_cast<ptrdiff_t>(first) + 1,
+                       nodes.begin() + static_cast<ptrdiff_t>(last));
+    const std::set<const Node *> before = neededBy(inside, behind);
+    Nodes common, body;
+    for (const Node *node : inside)
+      (before.contains(node) ? common : body).push_back(node);
+    std::set<std::string> results = behind;
+    for (const Node *node : body)
+      results.insert(node->inputs.begin(), node->inputs.end());
+    results.insert(end.inputs.begin(), end.inputs.end());
+    if (auto ok = write(common, results, graph); !ok)
+      return ok;
+    onnx::NodeProto proto;
+    proto.set_name(end.name);
+    proto.set_op_type("Loop");
+    onnx::AttributeProto &attribute = *proto.add_attribute();
+    attribute.set_name("body");
+    attribute.set_type(onnx::AttributeProto::GRAPH);
+    attribute.mutable_g()->set_name(end.name + "/body");
+    const std::string trip = addTrips(*trips, proto, *attribute.mutable_g());
+    for (size_t i = 0; i < begin.inputs.size(); ++i)
+      if (i < static_cast<size_t>(*carried)) {
+        proto.add_input(around(begin.inputs[i]));
+        attribute.mutable_g()->add_input()->set_name(begin.outputs[i]);
+      } else {
+        addRow(around(begin.inputs[i]), trip, begin.outputs[i], *attribute.mutable_g());
+      }
+    for (const std::string &output : end.outputs)
+      proto.add_output(output);
+    if (auto ok = writeBranch(body, end.inputs, *attribute.mutable_g()); !ok)
+      return ok;
+    *graph.add_node() = std::move(proto);
+    return {};
+  }
+
+  void addRow(const std::string &rows, const std::string &trip, const std::string &row,
+              onnx::GraphProto &body) {
+    onnx::NodeProto &lookup = *body.add_node();
+    lookup.set_name(fresh(row + "/Gather"));
+    lookup.set_op_type("Gather");
+    lookup.add_input(rows);
+    lookup.add_input(trip);
+    lookup.add_output(row);
+  }
+
+  /// ONNX Runtime infers no types of the inputs that are no values around the loop.
+  static void addScalarInput(const std::string &name, int32_t type,
+                             onnx::GraphProto &body) {
+    onnx::ValueInfoProto &input = *body.add_input();
+    input.set_name(name);
+    auto &tensor = *input.mutable_type()->mutable_tensor_type();
+    tensor.set_elem_type(type);
+    tensor.mutable_shape();
+  }
+
+  std::string fresh(std::string name) {
+    while (!taken.insert(name).second)
+      name += "_";
+    return name;
+  }
+
+  /// The count of a Loop, an initializer of the whole graph, where whoever reads the file
+  /// finds it, and the condition, which stays true. The result is the number of the trip,
+  /// in the body.
+  std::string addTrips(int64_t trips, onnx::NodeProto &loop, onnx::GraphProto &body) {
+    onnx::TensorProto &count = *whole.add_initializer();
+    count.set_name(fresh(loop.name() + "/trips"));
+    count.set_data_type(onnx::TensorProto::INT64);
+    count.add_int64_data(trips);
+    loop.add_input(count.name());
+    loop.add_input("");
+    const std::string trip = fresh(loop.name() + "/trip");
+    addScalarInput(trip, onnx::TensorProto::INT64, body);
+    const std::string goesOn = fresh(loop.name() + "/goes_on");
+    addScalarInput(goesOn, onnx::TensorProto::BOOL, body);
+    onnx::NodeProto &same = *body.add_node();
+    same.set_name(fresh(goesOn + "/Identity"));
+    same.set_op_type("Identity");
+    same.add_input(goesOn);
+    same.add_output(same.name());
+    body.add_output()->set_name(same.name());
+    return trip;
+  }
+
   /// A graph gives values that its own nodes make.
   Expected<void> writeBranch(const Nodes &nodes, const std::vector<std::string> &given,
                              onnx::GraphProto &graph) {
     if (auto ok = write(nodes, {given.begin(), given.end()}, graph); !ok)
       return ok;
     for (const std::string &value : given) {
-      std::string name = graph.name() + "/" + value;
-      while (!taken.insert(name).second)
-        name += "_";
+      const std::string name = fresh(graph.name() + "/" + value);
       onnx::NodeProto &identity = *graph.add_node();
       identity.set_name(name);
       identity.set_op_type("Identity");
@@ -162,6 +259,7 @@ private:
   }
 
   std::set<std::string> taken; ///< names of values and nodes
+  onnx::GraphProto &whole;     ///< around everything
   Seen seen;
 };
 } // namespace
@@ -169,11 +267,13 @@ private:
 Expected<void> onnx_model::writeNodes(const Graph &graph, onnx::GraphProto &proto) {
   std::set<std::string> taken;
   Nodes nodes;
+  for (const Tensor &tensor : graph.initializers)
+    taken.insert(tensor.name);
   for (const Node &node : graph.nodes) {
     taken.insert(node.name);
     taken.insert(node.outputs.begin(), node.outputs.end());
     nodes.push_back(&node);
   }
-  return BranchWriter(std::move(taken))
+  return BranchWriter(std::move(taken), proto)
       .write(nodes, {graph.outputs.begin(), graph.outputs.end()}, proto);
 }

@@ -145,6 +145,8 @@ static Expected<Values> importConvTranspose(Importer &importer, const Node &node
     return makeError("ConvTranspose of rank " + std::to_string(in.size()));
   size_t n = in.size() - 2;
   WindowAttrs window = windowOf(node, in, Shape(weights.begin() + 2, weights.end()));
+  if (llvm::any_of(window.pads, [](int64_t pad) { return pad < 0; }))
+    return makeError("ConvTranspose with a negative pad, which ONNX does not have");
   auto outputPadding = intsAttr(node, "output_padding", std::vector<int64_t>(n, 0));
   std::string autoPad = stringAttr(node, "auto_pad", "NOTSET");
   const auto *shape = node.attribute<std::vector<int64_t>>("output_shape");

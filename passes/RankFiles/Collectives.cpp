@@ -17,10 +17,9 @@ std::string Collectives::group(const AxisList &axes) const {
 }
 
 bool Collectives::mayUse(const AxisList &axes, std::optional<ReduceKind> kind) {
-  if (w.dialect != RankDialect::Partita && w.branches > 0) {
-    w.fail("(" + what +
-           ") is in a branch of an If, where nobody runs a collective of "
-           "dialect " +
+  if (w.dialect != RankDialect::Partita && !w.around.empty()) {
+    w.fail("(" + what + ") is in " + w.around.back() +
+           ", where nobody runs a collective of dialect " +
            (w.dialect == RankDialect::Ort ? "ort" : "tensorrt"));
     return false;
   }

@@ -146,18 +146,34 @@ static void writeConv(RankWriter &w, Operation *op) {
            w.node(conv.getSums() ? "ConvInteger" : "Conv", inputs, windowOf(conv, pads)));
 }
 
+/// A negative pad is an edge of the result that no tap reaches: it has the bias alone.
 static void writeConvTranspose(RankWriter &w, Operation *op) {
   auto conv = cast<graph::ConvTransposeOp>(op);
   std::vector<int64_t> pads = graph::vec(conv.getPads());
-  for (int64_t pad : pads)
-    if (pad < 0) {
-      w.fail("(graph.conv_transpose) has a negative pad, which ONNX has not");
-      return;
+  const size_t n = pads.size() / 2;
+  std::vector<int64_t> edges(2 * (n + 2), 0);
+  bool hasEdges = false;
+  for (size_t i = 0; i < pads.size(); ++i)
+    if (pads[i] < 0) {
+      edges[i < n ? 2 + i : n + 4 + (i - n)] = -pads[i];
+      pads[i] = 0;
+      hasEdges = true;
     }
+  Names inputs = w.names(op->getOperands());
+  std::string bias = hasEdges && conv.getBias() ? inputs[2] : "";
+  if (!bias.empty())
+    inputs.resize(2);
   Attributes attributes = windowOf(conv, pads);
   attributes["output_padding"] = graph::vec(conv.getOutputPadding());
-  w.define(op->getResult(0),
-           w.node("ConvTranspose", w.names(op->getOperands()), std::move(attributes)));
+  std::string y = w.node("ConvTranspose", inputs, std::move(attributes));
+  if (hasEdges)
+    y = w.node("Pad", {y, w.ints(edges)}, {{"mode", std::string("constant")}});
+  if (!bias.empty()) {
+    Shape channels(n + 1, 1);
+    channels[0] = -1;
+    y = w.node("Add", {y, w.reshape(bias, channels)});
+  }
+  w.define(op->getResult(0), y);
 }
 
 /// The input [N, G·C, in…] as [C, G·N, in…]: batch and channels change places within each

@@ -257,6 +257,12 @@ static void writeCast(RankWriter &w, Operation *op) {
            w.castTo(w.name(op->getOperand(0)), typeOf(op->getResult(0))));
 }
 
+static void writeBitcast(RankWriter &w, Operation *op) {
+  w.define(op->getResult(0),
+           w.laterNode(26, "BitCast", w.names(op->getOperands()),
+                       {{"to", int64_t(onnxNumber(typeOf(op->getResult(0))))}}));
+}
+
 static void writeGelu(RankWriter &w, Operation *op) {
   const bool isTanh = isa<graph::GeluTanhOp>(op);
   w.define(op->getResult(0),
@@ -289,6 +295,7 @@ void rank_files::addElementwise(WriterTable &table) {
   table[MinOp::getOperationName()] = writeMin;
   table[ClipOp::getOperationName()] = writeClip;
   table[CastOp::getOperationName()] = writeCast;
+  table[BitcastOp::getOperationName()] = writeBitcast;
   table[GeluOp::getOperationName()] = writeGelu;
   table[GeluTanhOp::getOperationName()] = writeGelu;
   table[MapOp::getOperationName()] = [](RankWriter &w, Operation *op) {

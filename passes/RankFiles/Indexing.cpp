@@ -13,6 +13,11 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::rank_files;
 
+/// Indices in a type that GatherND has, which is one alone.
+static std::string wide(RankWriter &w, Value indices, const std::string &name) {
+  return typeOf(indices) == DType::I64 ? name : w.castTo(name, DType::I64);
+}
+
 /// An index that exists, and whether it is the one that was asked for.
 static std::pair<std::string, std::string> existing(RankWriter &w, Value indices) {
   const DType type = typeOf(indices);
@@ -55,7 +60,7 @@ static void writeGatherND(RankWriter &w, Operation *op) {
   auto gather = cast<graph::GatherNDOp>(op);
   const std::string data = w.name(gather.getData());
   auto lookup = [&](const std::string &indices) {
-    return w.node("GatherND", {data, indices},
+    return w.node("GatherND", {data, wide(w, gather.getIndices(), indices)},
                   {{"batch_dims", static_cast<int64_t>(gather.getBatchDims())}});
   };
   if (!gather.getMasked())
@@ -139,10 +144,43 @@ static void writeSort(RankWriter &w, Operation *op) {
   }
 }
 
+/// Steps with every row in every tree, [trees, rows]: from node `at` to the one behind
+/// where the row's feature is more than the split, or NaN that is not led back.
+static std::string nextNodes(RankWriter &w, graph::TreesOp trees,
+                             const std::string &columns, const std::string &at) {
+  auto ofNode = [&](Value table) {
+    return w.node("GatherElements", {w.name(table), at}, {{"axis", int64_t(1)}});
+  };
+  std::string feature = ofNode(trees.getFeatures());
+  std::string goesBack = w.node("Less", {feature, w.scalar(DType::I32, 0)});
+  feature = w.where(goesBack, w.node("BitwiseNot", {feature}), feature);
+  std::string x = w.node("GatherElements", {columns, feature}, {{"axis", int64_t(0)}});
+  std::string isMore = w.node("Greater", {x, ofNode(trees.getSplits())});
+  std::string isLost = w.node("And", {w.node("IsNaN", {x}), w.node("Not", {goesBack})});
+  std::string step = w.castTo(w.node("Or", {isMore, isLost}), DType::I32);
+  return w.node("Add", {ofNode(trees.getChildren()), step});
+}
+
+/// Written by steps and not as a TreeEnsemble, whose trees are attributes: each rank may
+/// have trees of its own, and the files of all ranks have the same nodes.
+static void writeTrees(RankWriter &w, Operation *op) {
+  auto trees = cast<graph::TreesOp>(op);
+  const Shape shape = shapeOf(op->getResult(0));
+  std::string columns = w.transpose(w.name(trees.getRows()), {1, 0});
+  std::string at = w.node("Expand", {w.common(HostTensor::zeros(DType::I32, {})),
+                                     w.ints({shape[0], shape[1]})});
+  for (uint64_t step = 0; step < trees.getDepth(); ++step)
+    at = nextNodes(w, trees, columns, at);
+  std::string places = w.node("Unsqueeze", {w.castTo(at, DType::I64), w.ints({2})});
+  w.define(op->getResult(0), w.node("GatherND", {w.name(trees.getWeights()), places},
+                                    {{"batch_dims", int64_t(1)}}));
+}
+
 void rank_files::addIndexing(WriterTable &table) {
   table[graph::GatherOp::getOperationName()] = writeGather;
   table[graph::GatherNDOp::getOperationName()] = writeGatherND;
   table[graph::GatherElementsOp::getOperationName()] = writeGatherElements;
   table[graph::ScatterElementsOp::getOperationName()] = writeScatterElements;
+  table[graph::TreesOp::getOperationName()] = writeTrees;
   table[graph::SortOp::getOperationName()] = writeSort;
 }

@@ -34,6 +34,15 @@ std::optional<RankDialect> rankDialectFromName(std::string_view name);
 /// The model of a weight's name: its tensor, with its values.
 using WeightTensor = std::function<Expected<const onnx_model::Tensor *>(llvm::StringRef)>;
 
+/// An op that no program of L3 has when it is written, and why it has none.
+struct WithoutRankForm {
+  llvm::StringRef op, reason;
+};
+llvm::ArrayRef<WithoutRankForm> opsWithoutRankForm();
+/// Tells whether the op of this name can be written as ONNX nodes. Attributes that have
+/// no form are errors of rankModel.
+bool hasRankForm(mlir::OperationName op);
+
 /// Replaces ops that stand for several by these, in all functions of a partitioned
 /// module, so that rankModel finds ops that ONNX has.
 Expected<void> expandForRanks(mlir::ModuleOp module);

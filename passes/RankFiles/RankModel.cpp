@@ -12,6 +12,8 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::rank_files;
@@ -53,100 +55,50 @@ static const WriterTable &writers() {
     addReductions(made);
     addShapes(made);
     addIndexing(made);
+    addDetection(made);
+    addControl(made);
     addCommunication(made);
     return made;
   }();
   return table;
 }
 
-static std::string shortName(Operation *op) { return op->getName().getStringRef().str(); }
-
-/// The body so many times, one behind the other, as loops of the text are short.
-static void writeRepeat(RankWriter &w, graph::RepeatOp op) {
-  constexpr int64_t maxTrips = 256;
-  const int64_t trips = op.getCallTrips();
-  if (trips > maxTrips) {
-    w.fail("(" + shortName(op) + ") repeats " + std::to_string(trips) +
-           " times; files per rank have loops of at most " + std::to_string(maxTrips) +
-           ", written out");
-    return;
-  }
-  auto function = cast<func::FuncOp>(op.getCallees().front());
-  Block &body = function.getBody().front();
-  Names carried = w.names(op.getCarried());
-  const Names scanned = w.names(op.getScanned()), shared = w.names(op.getShared());
-  std::vector<Names> rows(op->getNumResults() - carried.size());
-  for (int64_t trip = 0; trip < trips; ++trip) {
-    Names inputs = carried;
-    for (const std::string &all : scanned)
-      inputs.push_back(w.node(
-          "Gather", {all, w.common(reference::tensor<int64_t>(DType::I64, {}, {trip}))},
-          {{"axis", int64_t(0)}}));
-    inputs.insert(inputs.end(), shared.begin(), shared.end());
-    for (auto [argument, name] : llvm::zip(body.getArguments(), inputs))
-      w.define(argument, name);
-    Names results = writeBody(w, body);
-    for (size_t i = 0; i < results.size(); ++i)
-      if (i < carried.size())
-        carried[i] = results[i];
-      else
-        rows[i - carried.size()].push_back(
-            w.node("Unsqueeze", {results[i], w.ints({0})}));
-  }
-  w.begin(op);
-  for (auto [i, result] : llvm::enumerate(op->getResults()))
-    w.define(result, i < carried.size() ? carried[i]
-                                        : w.node("Concat", rows[i - carried.size()],
-                                                 {{"axis", int64_t(0)}}));
+ArrayRef<WithoutRankForm> partita::opsWithoutRankForm() {
+  static constexpr WithoutRankForm ops[] = {
+      {"graph.attention", "expandForRanks replaces it by products and reductions"},
+      {"graph.attention_grad_query", "expandForRanks replaces it likewise"},
+      {"graph.attention_grad_keys", "expandForRanks replaces it likewise"},
+      {"graph.gradient", "it is expanded before a program is planned"},
+      {"dist.reshard", "partitioning replaces it by steps"},
+      {"dist.window", "partitioning replaces it by a halo"},
+      {"dist.manual", "partitioning replaces it by its function's ops"},
+      {"comm.coordinate", "programs of other dialects alone have it"},
+  };
+  return ops;
 }
 
-/// Writes a branch between the ends of an If; `seen`: what it sees of the op's inputs.
-static Names writeBranch(RankWriter &w, func::FuncOp function, const Names &seen) {
-  Block &body = function.getBody().front();
-  for (auto [argument, name] : llvm::zip(body.getArguments(), seen))
-    w.define(argument, name);
-  ++w.branches;
-  Names results = writeBody(w, body);
-  --w.branches;
-  return results;
+bool partita::hasRankForm(OperationName op) {
+  return writers().contains(op.getStringRef()) || op.hasInterface<PayloadOpInterface>();
 }
 
-/// Both branches, between two nodes of which writeModel makes an If.
-static void writeIf(RankWriter &w, graph::IfOp op) {
-  w.begin(op);
-  Names inputs = w.names(op.getInputs());
-  inputs.insert(inputs.begin(), w.name(op.getCondition()));
-  Names seen = w.nodes("IfBegin", inputs.size(), inputs, {}, onnx_model::ownDomain);
-  const std::string begin = seen.front();
-  Names given{begin};
-  for (Operation *callee : op.getCallees()) {
-    Names results =
-        writeBranch(w, cast<func::FuncOp>(callee), {seen.begin() + 1, seen.end()});
-    given.insert(given.end(), results.begin(), results.end());
-  }
-  if (w.failure())
-    return;
-  w.begin(op);
-  Names results = w.nodes("IfEnd", op->getNumResults(), std::move(given),
-                          {{"begin", begin}}, onnx_model::ownDomain);
-  for (auto [result, name] : llvm::zip(op->getResults(), results))
-    w.define(result, name);
+static std::string noForm(Operation *op) {
+  const StringRef name = op->getName().getStringRef();
+  std::string text =
+      "(" + name.str() + ") has no form in ONNX that a file per rank can have";
+  for (const WithoutRankForm &each : opsWithoutRankForm())
+    if (each.op == name)
+      text += ": " + each.reason.str();
+  return text;
 }
 
 static void writeOp(RankWriter &w, Operation &op) {
   w.begin(&op);
-  if (isa<graph::WeightOp, graph::ConstantOp>(op))
-    return; // written where they are read
-  if (auto repeat = dyn_cast<graph::RepeatOp>(op))
-    return writeRepeat(w, repeat);
-  if (auto branch = dyn_cast<graph::IfOp>(op))
-    return writeIf(w, branch);
   auto writer = writers().find(op.getName().getStringRef());
   if (writer != writers().end())
     return writer->second(w, &op);
   if (isa<PayloadOpInterface>(op))
     return writePayload(w, &op);
-  w.fail("(" + shortName(&op) + ") has no form in ONNX that a file per rank can have");
+  w.fail(noForm(&op));
 }
 
 Names rank_files::writeBody(RankWriter &w, Block &block) {
@@ -175,20 +127,40 @@ static Expected<std::string> nameOf(func::FuncOp function, bool isResult, unsign
   return name.getValue().str();
 }
 
-static Expected<void> checkEnds(func::FuncOp function) {
-  for (unsigned i = 0; i < function.getNumResults(); ++i)
+/// Refuses sizes that are data in files of several stages: values that are sent have one
+/// size, and the size of an output may be another stage's.
+static Expected<void> checkEnds(func::FuncOp function, const RankStage &stage) {
+  for (unsigned i = 0; stage.stages > 1 && i < function.getNumResults(); ++i)
     if (auto name = nameOf(function, true, i);
         name && (function.getResultAttr(i, graph::dimsAttr) ||
                  function.getResultAttr(i, graph::sizeAttr)))
       return makeError("output '" + *name +
-                       "' has as many elements as the data say, which files per rank "
-                       "cannot say");
+                       "' has as many elements as the data say, which files of several "
+                       "stages cannot say");
   return {};
 }
 
 static Layout layoutOf(dist::LayoutAttr layout, Type type) {
   return layout ? layout.getLayout()
                 : Layout::replicated(cast<RankedTensorType>(type).getShape().vec());
+}
+
+/// ONNX Runtime has RoiAlign up to opset 21. In that, all nodes but RMSNormalization have
+/// the form in which they are written, if types are old ones.
+static bool isOpset21(func::FuncOp function, const onnx_model::Graph &graph) {
+  auto has = [&](StringRef op) {
+    return llvm::any_of(graph.nodes, [&](const auto &node) { return node.opType == op; });
+  };
+  auto isOld = [](Type value) {
+    Type type = getElementTypeOrSelf(value);
+    return type.isF32() || type.isF64() || type.isF16() ||
+           (type.isInteger() && type.getIntOrFloatBitWidth() != 4);
+  };
+  auto walked = function->getParentOfType<ModuleOp>().walk([&](Operation *op) {
+    return llvm::all_of(op->getResultTypes(), isOld) ? WalkResult::advance()
+                                                     : WalkResult::interrupt();
+  });
+  return has("RoiAlign") && !has("RMSNormalization") && !walked.wasInterrupted();
 }
 
 namespace {
@@ -212,11 +184,14 @@ public:
     for (BlockArgument argument : function.getArguments())
       writeInput(argument);
     Names results = writeBody(w, function.getBody().front());
-    for (auto [i, result] : llvm::enumerate(results))
-      if (!w.failure())
-        writeOutput(static_cast<unsigned>(i), result);
+    given = results;
+    for (unsigned i = 0; i < results.size(); ++i)
+      if (!w.failure() && !function.getResultAttr(i, graph::sizeAttr))
+        writeOutput(i, results[i]);
     if (w.failure())
       return tl::unexpected(*w.failure());
+    if (isOpset21(function, w.model.graph))
+      w.model.writtenOpset = 21;
     for (const onnx_model::Node &node : w.model.graph.nodes)
       if (!node.domain.empty() && !onnx_model::isAroundPart(node))
         w.model.opsets[node.domain] = 1;
@@ -316,19 +291,53 @@ private:
       if (!stage.outputs.contains(*name))
         return;
     }
+    Shape shape = layout.globalShape();
+    if (auto dims = function.getResultAttrOfType<ArrayAttr>(i, graph::dimsAttr))
+      whole = ofSize(whole, dims, outputs[i], shape);
     onnx_model::Node node;
     node.name = node.origin = w.reserve(outputs[i] + "/Identity");
     node.opType = "Identity";
     node.inputs = {whole};
     node.outputs = {outputs[i]};
     w.model.graph.nodes.push_back(std::move(node));
-    addOutput(outputs[i], layout.globalShape(), type);
+    addOutput(outputs[i], shape, type);
+  }
+
+  /// Cuts an output that has room for the most that there can be to what there is: the
+  /// first of each dim, as many as the result says that is called as the dim is. Compress
+  /// has a bound that is known of its operands' shapes, which a Slice has not.
+  std::string ofSize(std::string x, ArrayAttr dims, const std::string &output,
+                     Shape &shape) {
+    std::vector<std::string> &names = w.model.dims[output];
+    for (auto [d, name] : llvm::enumerate(dims.getAsRange<StringAttr>())) {
+      names.push_back(name.str());
+      if (name.empty())
+        continue;
+      x = w.node("Compress", {x, isThere(name, shape[d])},
+                 {{"axis", static_cast<int64_t>(d)}});
+      shape[d] = -1;
+    }
+    return x;
+  }
+
+  /// Marks those of so many elements that are in front of a size.
+  std::string isThere(StringAttr size, int64_t extent) {
+    std::string &mask = there[{size.str(), extent}];
+    std::vector<int64_t> places(static_cast<size_t>(extent));
+    std::iota(places.begin(), places.end(), 0);
+    for (unsigned i = 0; mask.empty() && i < function.getNumResults(); ++i)
+      if (function.getResultAttr(i, graph::sizeAttr) &&
+          function.getResultAttr(i, "graph.name") == size)
+        mask = w.node("Less", {w.ints(places), given[i]});
+    return mask;
   }
 
   func::FuncOp function;
   RankWriter &w;
   const RankStage &stage;
   Names inputs, outputs;
+  Names given; ///< the function's results, the rank's parts
+  std::map<std::pair<std::string, int64_t>, std::string> there; ///< see isThere
 };
 } // namespace
 
@@ -342,7 +351,7 @@ Expected<onnx_model::Model> partita::rankModel(ModuleOp module, int64_t rank,
   auto mesh = dist::meshOf(function);
   if (!mesh)
     return tl::unexpected(mesh.error());
-  if (auto ok = checkEnds(function); !ok)
+  if (auto ok = checkEnds(function, stage); !ok)
     return tl::unexpected(ok.error());
   RankWriter writer(*mesh, rank, dialect, weights);
   return ModelWriter(function, writer, stage).run();

@@ -8,6 +8,8 @@
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Reference/Kernels.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 #include <cstring>
 
 using namespace mlir;
@@ -81,17 +83,27 @@ void RankWriter::define(Value value, std::string name) {
 
 //===-- Nodes -------------------------------------------------------------===//
 
+/// Tells whether a name ends as a node of this operator is called: "fc1/MatMul", "Add_2".
+static bool endsAs(StringRef name, StringRef op) {
+  name = name.substr(name.rfind('/') + 1);
+  return name.consume_front(op) &&
+         (name.empty() || (name.consume_front("_") && !name.empty() &&
+                           llvm::all_of(name, [](char c) { return llvm::isDigit(c); })));
+}
+
 Names RankWriter::nodes(StringRef op, size_t outputs, Names inputs, Attributes attributes,
                         StringRef domain) {
   onnx_model::Node node;
-  node.name = node.origin = reserve(current + "/" + op.str());
+  node.name = node.origin =
+      reserve(endsAs(current, op) ? current : current + "/" + op.str());
   node.opType = op.str();
   node.domain = domain.str();
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);
+  // A node's name says where it comes from. Values are read several times, and long names
+  // of them would be most of a small file.
   for (size_t i = 0; i < outputs; ++i)
-    node.outputs.push_back(i == 0 ? node.name
-                                  : reserve(node.name + ":" + std::to_string(i)));
+    node.outputs.push_back(reserve(op.str() + "_" + std::to_string(++made[op])));
   model.graph.nodes.push_back(std::move(node));
   return model.graph.nodes.back().outputs;
 }
@@ -99,6 +111,13 @@ Names RankWriter::nodes(StringRef op, size_t outputs, Names inputs, Attributes a
 std::string RankWriter::node(StringRef op, Names inputs, Attributes attributes,
                              StringRef domain) {
   return nodes(op, 1, std::move(inputs), std::move(attributes), domain).front();
+}
+
+std::string RankWriter::laterNode(int since, StringRef op, Names inputs,
+                                  Attributes attributes) {
+  std::string output = node(op, std::move(inputs), std::move(attributes));
+  model.graph.nodes.back().sinceVersion = since;
+  return output;
 }
 
 //===-- Initializers ------------------------------------------------------===//
@@ -195,7 +214,10 @@ std::string RankWriter::source(Operation *op) {
 
 std::string RankWriter::reshape(const std::string &x, const std::vector<int64_t> &shape) {
   // Zero is an extent here, and not that of the operand.
-  return node("Reshape", {x, ints(shape)}, {{"allowzero", int64_t(1)}});
+  Attributes attributes;
+  if (llvm::is_contained(shape, 0))
+    attributes["allowzero"] = int64_t(1);
+  return node("Reshape", {x, ints(shape)}, std::move(attributes));
 }
 
 std::string RankWriter::transpose(const std::string &x,

@@ -39,7 +39,9 @@ public:
   const int64_t rank;
   const RankDialect dialect;
   onnx_model::Model model;
-  int branches = 0; ///< of Ifs, around what is written now
+  /// Branches and loops around what is written now, outer ones first: "a branch of an
+  /// If".
+  std::vector<std::string> around;
 
   /// Keeps the first error.
   std::string fail(std::string message);
@@ -60,6 +62,11 @@ public:
                    llvm::StringRef domain = "");
   Names nodes(llvm::StringRef op, size_t outputs, Names inputs,
               Attributes attributes = {}, llvm::StringRef domain = "");
+
+  /// A node of an operator that opset 23 does not have: the file has opset `since` at
+  /// least.
+  std::string laterNode(int since, llvm::StringRef op, Names inputs,
+                        Attributes attributes = {});
 
   // Initializers. Equal ones are one on every rank only if they are `common`; those of a
   // rank have names of their own, so that all ranks have the same nodes.
@@ -96,6 +103,7 @@ private:
   llvm::DenseMap<mlir::Value, std::string> values;
   llvm::DenseMap<mlir::Operation *, std::string> sources;
   llvm::StringSet<> taken;
+  llvm::StringMap<int> made;                    ///< values, by operator
   std::map<std::string, std::string> constants; ///< by type, shape and bytes
 };
 
@@ -108,6 +116,8 @@ void addContractions(WriterTable &table);
 void addReductions(WriterTable &table);
 void addShapes(WriterTable &table);
 void addIndexing(WriterTable &table);
+void addDetection(WriterTable &table);
+void addControl(WriterTable &table);
 void addCommunication(WriterTable &table);
 
 /// Writes the ops of a function's body, in order. `results` are what it returns.

@@ -1,6 +1,11 @@
 //===- Reductions.cpp - Reductions, pools and norms as ONNX nodes ---------===//
 #include "passes/RankFiles/RankWriter.h"
 
+#include "partita/Reference/Kernels.h"
+
+#include <numeric>
+#include <utility>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::rank_files;
@@ -74,7 +79,8 @@ static void writeRmsNorm(RankWriter &w, Operation *op) {
 //===-- Pools -------------------------------------------------------------===//
 
 /// Pads as long as the window, or negative ones, are elements of the operand here: ONNX
-/// Runtime takes them for a mistake.
+/// Runtime takes them for a mistake. It makes pads of the pool of a Pad, but of one that
+/// names its axes.
 static std::string padsApart(RankWriter &w, Value x, std::vector<int64_t> &pads,
                              ArrayRef<int64_t> window, ReduceKind fill) {
   const size_t n = window.size();
@@ -83,12 +89,39 @@ static std::string padsApart(RankWriter &w, Value x, std::vector<int64_t> &pads,
     fits &= pads[i] >= 0 && pads[i] < window[i % n];
   if (fits)
     return w.name(x);
-  std::vector<int64_t> all(2 * (n + 2), 0);
-  for (size_t i = 0; i < pads.size(); ++i)
-    all[i < n ? 2 + i : n + 4 + (i - n)] = pads[i];
-  pads.assign(pads.size(), 0);
-  return w.node("Pad", {w.name(x), w.ints(all), w.common(neutralScalar(typeOf(x), fill))},
-                {{"mode", std::string("constant")}});
+  std::vector<int64_t> axes(n);
+  std::iota(axes.begin(), axes.end(), 2);
+  const std::vector<int64_t> apart = std::exchange(pads, std::vector<int64_t>(2 * n, 0));
+  return w.node(
+      "Pad",
+      {w.name(x), w.ints(apart), w.common(neutralScalar(typeOf(x), fill)), w.ints(axes)},
+      {{"mode", std::string("constant")}});
+}
+
+/// Taps of a window over those that are elements of the operand, by position. A
+/// window without any averages nothing: its factor is infinite and the result NaN.
+static std::string tapsPerElement(RankWriter &w, graph::PoolOp pool) {
+  const Shape in = shapeOf(pool.getInput()), out = shapeOf(pool.getResult());
+  std::string factors;
+  for (size_t d = 0; d < pool.getWindow().size(); ++d) {
+    std::vector<double> list;
+    for (int64_t p = 0; p < out[d + 2]; ++p) {
+      int64_t count = 0;
+      for (int64_t tap = 0; tap < pool.getWindow()[d]; ++tap) {
+        const int64_t i =
+            p * pool.getStrides()[d] - pool.getPads()[d] + tap * pool.getDilations()[d];
+        count += i >= 0 && i < in[d + 2];
+      }
+      list.push_back(static_cast<double>(pool.getWindow()[d]) /
+                     static_cast<double>(count));
+    }
+    Shape beside(out.size() - d - 2, 1);
+    beside[0] = out[d + 2];
+    std::string factor =
+        w.common(reference::tensor<double>(typeOf(pool.getResult()), beside, list));
+    factors = d == 0 ? factor : w.node("Mul", {factors, factor});
+  }
+  return factors;
 }
 
 static void writePool(RankWriter &w, Operation *op) {
@@ -98,19 +131,15 @@ static void writePool(RankWriter &w, Operation *op) {
   const std::vector<int64_t> given = pads;
   std::string x = padsApart(w, pool.getInput(), pads, pool.getWindow(),
                             isMax ? ReduceKind::Max : ReduceKind::Sum);
-  if (!isMax && pads != given && !pool.getCountPadding()) {
-    w.fail("(graph.pool) averages windows that have nothing but padding, or negative "
-           "pads, which ONNX Runtime refuses");
-    return;
-  }
+  const bool isApart = !isMax && pads != given && !pool.getCountPadding();
   Attributes attributes{{"kernel_shape", graph::vec(pool.getWindow())},
                         {"strides", graph::vec(pool.getStrides())},
                         {"dilations", graph::vec(pool.getDilations())},
                         {"pads", pads}};
   if (!isMax)
     attributes["count_include_pad"] = int64_t(pool.getCountPadding());
-  w.define(op->getResult(0),
-           w.node(isMax ? "MaxPool" : "AveragePool", {x}, std::move(attributes)));
+  std::string y = w.node(isMax ? "MaxPool" : "AveragePool", {x}, std::move(attributes));
+  w.define(op->getResult(0), isApart ? w.node("Mul", {y, tapsPerElement(w, pool)}) : y);
 }
 
 /// The taps at whose places the windows have their largest elements. `places` are those

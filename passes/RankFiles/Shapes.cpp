@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 using namespace mlir;
 using namespace partita;
@@ -95,13 +96,16 @@ static void writeResize(RankWriter &w, Operation *op) {
   w.define(op->getResult(0), w.node("Resize", std::move(inputs), std::move(attributes)));
 }
 
-static void writeCumSum(RankWriter &w, Operation *op) {
-  auto sum = cast<graph::CumSumOp>(op);
-  std::string axis = w.common(
-      reference::tensor<int64_t>(DType::I64, {}, {static_cast<int64_t>(sum.getAxis())}));
-  w.define(op->getResult(0), w.node("CumSum", {w.name(sum.getInput()), axis},
-                                    {{"exclusive", int64_t(sum.getExclusive())},
-                                     {"reverse", int64_t(sum.getReverse())}}));
+template <typename Op> static void writeRunning(RankWriter &w, Operation *op) {
+  auto running = cast<Op>(op);
+  std::string axis = w.common(reference::tensor<int64_t>(
+      DType::I64, {}, {static_cast<int64_t>(running.getAxis())}));
+  Names inputs{w.name(running.getInput()), axis};
+  Attributes attributes{{"exclusive", int64_t(running.getExclusive())},
+                        {"reverse", int64_t(running.getReverse())}};
+  w.define(op->getResult(0), std::is_same_v<Op, graph::CumSumOp>
+                                 ? w.node("CumSum", inputs, attributes)
+                                 : w.laterNode(26, "CumProd", inputs, attributes));
 }
 
 void rank_files::addShapes(WriterTable &table) {
@@ -112,5 +116,6 @@ void rank_files::addShapes(WriterTable &table) {
   table[graph::ConcatOp::getOperationName()] = writeConcat;
   table[graph::PadOp::getOperationName()] = writePad;
   table[graph::ResizeOp::getOperationName()] = writeResize;
-  table[graph::CumSumOp::getOperationName()] = writeCumSum;
+  table[graph::CumSumOp::getOperationName()] = writeRunning<graph::CumSumOp>;
+  table[graph::CumProdOp::getOperationName()] = writeRunning<graph::CumProdOp>;
 }

@@ -30,6 +30,12 @@ def _array(value):
     return numpy.asarray(value)
 
 
+def _sentence(error):
+    """What an error says, without what it says of how it came about."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def _export(module, inputs, path):
     """Writes a module of torch, whose names of submodules the exporter keeps."""
     if inputs is None:
@@ -39,13 +45,21 @@ def _export(module, inputs, path):
     torch = _torch()
     values = tuple(value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
                    for value in inputs)
-    was_training = module.training
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         torch.onnx.export(module, values, path, dynamo=True, external_data=False,
                           verbose=False)
+    except Exception as error:
+        # The innermost error is the one of the module or of the missing package.
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise PartitaError(f"torch cannot export the module {type(module).__name__}: "
+                           f"{_sentence(cause)}") from error
     finally:
-        module.train(was_training)
+        for part, was_training in modes:
+            part.training = was_training
 
 
 def _save(model, inputs, folder):

@@ -147,7 +147,8 @@ struct Graph {
   /// The element types that the file states for them, as every ONNX file has to; empty:
   /// they are those that are computed.
   std::vector<DType> outputTypes;
-  /// Shapes of the outputs, for who writes the graph; empty: they are not known.
+  /// Shapes of the outputs, for who writes the graph; empty: they are not known. A size
+  /// that is data is −1 and may have a name in Model::dims.
   std::vector<std::vector<int64_t>> outputShapes;
 };
 
@@ -166,6 +167,9 @@ struct Model {
   bool keepsLoops = true; ///< see LoadOptions::keepLoops
   /// Properties of the file (metadata_props), by key: see statesKey.
   std::map<std::string, std::string> metadata;
+  /// The opset of the file that is written, if it is another than that in which every
+  /// canonical form is valid; 0: it is that one.
+  int64_t writtenOpset = 0;
   Graph graph;
   /// Of a training step of the file: a program without inputs, and the initializers that
   /// begin as its outputs, in their order.
