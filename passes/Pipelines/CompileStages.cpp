@@ -124,6 +124,14 @@ public:
     return made;
   }
 
+  /// Gives away the step that a run up to L4 has made.
+  ScheduledStep takeStep() {
+    ScheduledStep made{std::move(product.module), {}, outputs, product.weights};
+    for (const auto &[name, shape] : full.inputs)
+      made.inputs.push_back(name);
+    return made;
+  }
+
 private:
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
@@ -782,4 +790,9 @@ std::unique_ptr<EntryCompiler> partita::stageCompiler(const Job &job) {
 Expected<PartitionedStages> partita::partitionStages(const Job &job) {
   StageCompiler compiler(job);
   return compiler.run().map([&] { return compiler.take(); });
+}
+
+Expected<ScheduledStep> partita::scheduleStep(const Job &job) {
+  StageCompiler compiler(job);
+  return compiler.run().map([&] { return compiler.takeStep(); });
 }

@@ -84,7 +84,7 @@ void RankWriter::define(Value value, std::string name) {
 Names RankWriter::nodes(StringRef op, size_t outputs, Names inputs, Attributes attributes,
                         StringRef domain) {
   onnx_model::Node node;
-  node.name = node.origin = reserve(current + "/" + op.str());
+  node.name = node.origin = reserve(part + current + "/" + op.str());
   node.opType = op.str();
   node.domain = domain.str();
   node.inputs = std::move(inputs);
@@ -133,7 +133,7 @@ std::string RankWriter::common(const HostTensor &tensor) {
 }
 
 std::string RankWriter::ownOfRank(const HostTensor &tensor) {
-  return initializer(tensor, current + "/of_rank");
+  return initializer(tensor, part + current + "/of_rank");
 }
 
 std::string RankWriter::ints(const std::vector<int64_t> &list) {

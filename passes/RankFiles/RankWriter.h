@@ -40,6 +40,8 @@ public:
   const RankDialect dialect;
   onnx_model::Model model;
   int branches = 0; ///< of Ifs, around what is written now
+  /// Begins the names of nodes: of a step that runs one op for several micro-batches.
+  std::string part;
 
   /// Keeps the first error.
   std::string fail(std::string message);
@@ -99,6 +101,9 @@ private:
   std::map<std::string, std::string> constants; ///< by type, shape and bytes
 };
 
+/// The most that is written out of what repeats.
+inline constexpr int64_t maxTrips = 256;
+
 using Writer = void (*)(RankWriter &, mlir::Operation *);
 using WriterTable = llvm::StringMap<Writer>;
 
@@ -121,6 +126,28 @@ void writePayload(RankWriter &writer, mlir::Operation *op);
 std::string toLocal(RankWriter &writer, const std::string &x, const Layout &layout,
                     DType type);
 std::string toGlobal(RankWriter &writer, const std::string &x, const Layout &layout);
+
+// Ends of a program (Ends.cpp).
+
+/// Makes a value an output of the model, by the name that it has.
+void addOutput(RankWriter &writer, const std::string &name, const Shape &shape,
+               DType type);
+/// Makes a value an output of a name that is reserved.
+void writeOutput(RankWriter &writer, const std::string &whole, const std::string &name,
+                 const Shape &shape, DType type);
+
+/// A value that goes from one program to another.
+struct Crossing {
+  std::string name; ///< of the value
+  Shape shape;
+  DType type = DType::F32;
+  std::vector<int64_t> ranks; ///< at the other end
+};
+/// Writes the node that sends `whole`, and returns its output, which is one of the model.
+std::string writeSend(RankWriter &writer, const std::string &whole, const Crossing &to);
+/// Writes the node that receives a value as all ranks have it; `after`: what is done
+/// before this rank waits for the value.
+std::string writeReceive(RankWriter &writer, const Crossing &from, Names after = {});
 
 /// A dim counted from the front, which an op may count from the end.
 int64_t fromFront(uint64_t axis, mlir::Value value);
