@@ -92,6 +92,8 @@ static Expected<Mesh> meshOf(const Model &model, size_t ranks, const Mesh &whole
                      std::string(meshKey) + "'");
   for (const Mesh::Axis &axis : mesh->axes()) {
     const int32_t known = whole.find(axis.name);
+    if (axis.size == 1) // which no layout and no group names
+      continue;
     if (known < 0 || whole.axes()[static_cast<size_t>(known)].size != axis.size)
       return makeError("'" + model.path + "' is of ranks with mesh \"" + text +
                        "\", of which --mesh \"" + whole.str() + "\" does not have axis " +

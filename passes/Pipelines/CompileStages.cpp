@@ -630,7 +630,8 @@ private:
         op->setAttr(stageAttr, builder.getI64IntegerAttr(
                                    (*stages)[static_cast<size_t>(number.getInt())]));
     });
-    return {};
+    // Equal ops of one stage become one, as in a step whose stages a plan says.
+    return product.runPasses("", buildImportedPipeline);
   }
 
   /// Notes the stages for other entries, and says what they do.
