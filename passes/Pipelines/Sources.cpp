@@ -61,6 +61,8 @@ static Expected<onnx_model::Model> loadRanks(const Request &request,
   const ModelSource &source = request.model;
   if (source.others.empty()) {
     auto model = onnx_model::loadModel(source.file, options);
+    if (model && onnx_model::isOfStep(*model))
+      return onnx_model::mergeStep({std::move(*model)}, request.mesh());
     if (model && request.mode == ShardMode::Manual)
       if (auto ok = onnx_model::checkRank(*model, 0, 1); !ok)
         return tl::unexpected(ok.error());
