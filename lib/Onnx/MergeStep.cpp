@@ -183,7 +183,10 @@ static Expected<void> noteSends(const std::vector<Group> &groups, SentValues &se
   return {};
 }
 
-static Expected<void> noteReceives(const std::vector<Group> &groups, SentValues &sent) {
+/// Adds the receivers to what they receive. `lone`: words on the nodes that receive what
+/// nobody sends.
+static Expected<void> noteReceives(const std::vector<Group> &groups, SentValues &sent,
+                                   std::vector<std::string> &lone) {
   for (size_t g = 0; g < groups.size(); ++g) {
     const Model &model = groups[g].model;
     for (const Node &node : model.graph.nodes) {
@@ -195,9 +198,12 @@ static Expected<void> noteReceives(const std::vector<Group> &groups, SentValues 
       if (auto type = receivedType(model, node); !type)
         return tl::unexpected(type.error());
       auto from = sent.find(*value);
-      if (from == sent.end() || from->second.group == g)
-        return tl::unexpected(errorAt(
-            model, node, "receives '" + *value + "', which no other group sends"));
+      if (from == sent.end() || from->second.group == g) {
+        lone.push_back(
+            errorAt(model, node, "receives '" + *value + "', which no other group sends")
+                .message);
+        continue;
+      }
       auto [known, isNew] = from->second.receivers.try_emplace(g, &node);
       if (!isNew)
         return tl::unexpected(errorAt(model, node,
@@ -214,20 +220,30 @@ static Expected<void> noteReceives(const std::vector<Group> &groups, SentValues 
 /// Both ends of all that goes from group to group.
 static Expected<SentValues> matchEnds(const std::vector<Group> &groups) {
   SentValues sent;
-  auto ok = noteSends(groups, sent).and_then([&] { return noteReceives(groups, sent); });
+  std::vector<std::string> lone;
+  auto ok =
+      noteSends(groups, sent).and_then([&] { return noteReceives(groups, sent, lone); });
   if (!ok)
     return tl::unexpected(ok.error());
   for (const auto &[value, it] : sent) {
     const Model &model = groups[it.group].model;
-    if (it.receivers.empty())
-      return tl::unexpected(
-          errorAt(model, *it.node, "sends '" + value + "', which nobody receives"));
+    if (it.receivers.empty()) {
+      lone.push_back(
+          errorAt(model, *it.node, "sends '" + value + "', which nobody receives")
+              .message);
+      continue;
+    }
     std::vector<int64_t> ranks;
     for (const auto &[group, node] : it.receivers)
       ranks.insert(ranks.end(), groups[group].ranks.begin(), groups[group].ranks.end());
     if (ok = checkOtherEnd(model, *it.node, std::move(ranks), "receive"); !ok)
       return tl::unexpected(ok.error());
   }
+  std::string all;
+  for (const std::string &each : lone)
+    all += (all.empty() ? "" : "; ") + each;
+  if (!all.empty())
+    return makeError(all);
   return sent;
 }
 

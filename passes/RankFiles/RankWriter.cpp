@@ -51,7 +51,15 @@ std::string RankWriter::fail(std::string message) {
 
 //===-- Names -------------------------------------------------------------===//
 
-void RankWriter::begin(Operation *op) { current = dist::nodeName(op); }
+void RankWriter::begin(Operation *op) {
+  current = dist::nodeName(op);
+  written = op;
+}
+
+void RankWriter::begin(std::string name) {
+  current = std::move(name);
+  written = nullptr;
+}
 
 std::string RankWriter::reserve(const std::string &wanted) {
   std::string name = wanted;
@@ -133,7 +141,14 @@ std::string RankWriter::common(const HostTensor &tensor) {
 }
 
 std::string RankWriter::ownOfRank(const HostTensor &tensor) {
-  return initializer(tensor, part + current + "/of_rank");
+  const std::string wanted = part + current + "/of_rank";
+  if (!written || part.empty())
+    return initializer(tensor, wanted);
+  // The same op asks for the same in every part of a step.
+  std::string &slot = own[{written, asked[{part, written}]++}];
+  if (slot.empty())
+    slot = initializer(tensor, wanted);
+  return slot;
 }
 
 std::string RankWriter::ints(const std::vector<int64_t> &list) {
@@ -164,11 +179,17 @@ std::string RankWriter::weight(Operation *op) {
   const Tensor &global = **found;
   const DType type = typeOf(op->getResult(0));
   dist::LayoutAttr layout = dist::sourceLayout(op);
+  // Parts of a step have ops of their own for what is one weight.
+  std::string &slot =
+      slices[{weight.getName().str(), std::string(partita::name(type)) +
+                                          (layout ? layout.getLayout().str(mesh) : "")}];
+  if (!slot.empty())
+    return slot;
   const bool isWhole = !layout || layout.getLayout().canonicalized() ==
                                       Layout::replicated(global.shape).canonicalized();
   if (isWhole && type == global.type) {
     Tensor whole = global;
-    return keep(std::move(whole), weight.getName().str());
+    return slot = keep(std::move(whole), weight.getName().str());
   }
   const size_t width = byteWidth(global.type);
   HostTensor local = HostTensor::zeros(global.type, shapeOf(op->getResult(0)));
@@ -181,7 +202,7 @@ std::string RankWriter::weight(Operation *op) {
     local.bytes = narrowed(local.bytes, type);
     local.type = type;
   }
-  return initializer(local, weight.getName().str());
+  return slot = initializer(local, weight.getName().str());
 }
 
 std::string RankWriter::source(Operation *op) {

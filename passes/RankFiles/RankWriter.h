@@ -55,7 +55,7 @@ public:
   std::string reserve(const std::string &wanted);
   /// Node names begin with the name of the op that is written.
   void begin(mlir::Operation *op);
-  void begin(std::string name) { current = std::move(name); }
+  void begin(std::string name);
 
   /// Appends a node and returns its output, or its outputs.
   std::string node(llvm::StringRef op, Names inputs, Attributes attributes = {},
@@ -94,11 +94,18 @@ private:
 
   const WeightTensor &weights;
   std::optional<Error> error;
-  std::string current = "node"; ///< name of the op that is written
+  std::string current = "node";       ///< name of the op that is written
+  mlir::Operation *written = nullptr; ///< that op; null: what is written is none
   llvm::DenseMap<mlir::Value, std::string> values;
   llvm::DenseMap<mlir::Operation *, std::string> sources;
   llvm::StringSet<> taken;
   std::map<std::string, std::string> constants; ///< by type, shape and bytes
+  /// Initializers of weights by the weight's name, and type and layout.
+  std::map<std::pair<std::string, std::string>, std::string> slices;
+  /// Initializers of the rank by op and number, and by part and op how many it has asked
+  /// for.
+  std::map<std::pair<mlir::Operation *, int>, std::string> own;
+  std::map<std::pair<std::string, mlir::Operation *>, int> asked;
 };
 
 /// The most that is written out of what repeats.

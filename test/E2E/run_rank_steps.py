@@ -14,6 +14,9 @@ stage has one rank, the files run beside each other, too, in threads of onnx's r
 evaluator that send and receive through queues: a file must do what its rank does, in an
 order in which no rank waits for ever. `--all` has these for rows of run_pipelines.py that
 cover every pair of options, on five models, `--stages` those alone.
+
+Nodes Send and Receive of such files are damaged, one thing at a time: each damage is one
+sentence that names the node, and nobody waits for ever.
 """
 import argparse
 import json
@@ -251,14 +254,95 @@ def run_staged(command, case, work, counts):
     counts["files"] = counts.get("files", 0) + len(files)
 
 
+def damages(models):
+    """Nodes that cross, by file, with what to do to the file and what the error says."""
+    def put(attribute, value):
+        def change(graph, node):
+            kept = [each for each in node.attribute if each.name != attribute]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            if value is not None:
+                node.attribute.append(onnx.helper.make_attribute(attribute, value))
+        return change
+
+    def hide(graph, node):
+        """Nobody needs a Send whose result is no output, so that it is not read."""
+        kept = [each for each in graph.output if each.name != node.output[0]]
+        del graph.output[:]
+        graph.output.extend(kept)
+        for other in graph.node:
+            for index, name in enumerate(other.input):
+                other.input[index] = node.input[0] if name == node.output[0] else name
+
+    def early(graph, node):
+        """The rank waits for what follows from what it sends later."""
+        nodes = [each for each in graph.node if each.name != node.name]
+        del node.input[:]
+        del graph.node[:]
+        graph.node.extend([node, *nodes])
+
+    for number, model in enumerate(models):
+        for node in model.graph.node:
+            if node.op_type not in ("Send", "Receive"):
+                continue
+            for attribute, value in (("value", "nothing"), ("value", None), ("ranks", [7])):
+                yield number, node.name, put(attribute, value), node.name
+            if node.op_type == "Send":
+                yield number, node.name, hide, node.name.replace("/Send", "/Receive")
+                continue
+            for attribute, value in (("shape", [5, 3]), ("shape", None), ("type", 11),
+                                     ("type", 99)):
+                yield number, node.name, put(attribute, value), node.name
+            # The first group needs nothing to begin with, and the last one is at the turn.
+            if number == 0 and ", micro-batch 0" in node.name:
+                yield number, node.name, early, "wait for each other for ever"
+
+
+def run_damaged(command, work, counts):
+    row = DEFAULTS
+    step = run_pipelines.Pipeline(command, str(work), "mlp", run_pipelines.spec_of(row),
+                                  run_pipelines.arguments_of(row))
+    call(command, "convert", step.bundle, "--per-rank-onnx", work / "ranks")
+    files = sorted((work / "ranks").glob("rank-*.onnx"))
+    cases = list(damages([onnx.load(path) for path in files]))
+    for number, name, change, said in tier.sample("rank-steps-damaged", cases):
+        damaged = onnx.load(files[number])
+        change(damaged.graph, next(each for each in damaged.graph.node if each.name == name))
+        onnx.save(damaged, work / "damaged.onnx")
+        given = [work / "damaged.onnx" if index == number else path
+                 for index, path in enumerate(files)]
+        done = subprocess.run([command, "compile", *given, "-o", work / "no", "--mode", "manual"],
+                              capture_output=True, text=True, timeout=30)
+        if done.returncode != 1 or "error: " not in done.stderr or said not in done.stderr:
+            raise RuntimeError(f"damaged '{name}' of rank {number}: {done.returncode}, "
+                               f"{done.stderr[-500:]}, expected '{said}'")
+        if (work / "no").exists():
+            raise RuntimeError(f"damaged '{name}' of rank {number}: a bundle is there")
+        counts["damages refused"] = counts.get("damages refused", 0) + 1
+
+
 def staged_rows():
     """Rows that cover every pair of options, on all models."""
     rows = list(run_training_f64.pairwise(run_pipelines.OPTIONS))
     cases = [(model, run_pipelines.fits(model, row), None) for model in STAGED_MODELS
              for row in rows] + [("gpt2", row, None) for row in run_pipelines.TIED]
-    # The keys' bias has no gradient but rounding, which the other optimizers divide.
-    return [(model, {**row, "optimizer": "momentum"} if model in ("gpt2", "t5") else row, at)
+    # A bias of keys, or before a normalization, has no gradient but rounding, which the
+    # other optimizers divide.
+    return [(model, row if model == "mlp" else {**row, "optimizer": "momentum"}, at)
             for model, row, at in cases]
+
+
+def all_cases():
+    return ([(run_case, case) for case in CASES + MORE]
+            + [(run_staged, case) for case in STAGED])
+
+
+def kind_of(entry):
+    """The kind of a case of all_cases, of each of which the quick tier has one."""
+    run, case = entry
+    if run is run_staged:
+        return "stages" if case[0] == "mlp" else None
+    return CASES.index(case) if case in CASES else None
 
 
 def run_case(command, case, work, counts):
@@ -294,16 +378,13 @@ def main():
     training_models.MODELS.update(
         {name: run_pipelines.published(run_pipelines.PUBLISHED[name])
          for name in STAGED_MODELS if name in run_pipelines.PUBLISHED})
-    cases, staged, counts, failures = CASES + MORE, STAGED, {}, []
+    cases, counts, failures = all_cases(), {}, []
     if arguments.all:
-        staged = STAGED + staged_rows()
+        cases += [(run_staged, case) for case in staged_rows()]
     else:
-        cases = tier.sample("rank-steps", cases,
-                            lambda case: min(cases.index(case), len(CASES)))
-        staged = tier.sample("rank-steps-staged", STAGED,
-                             lambda case: (bool(case[2]), case[1]["mesh"] is None))
-    cases = [(run_case, case) for case in cases if not arguments.stages]
-    cases += [(run_staged, case) for case in staged]
+        cases = tier.sample("rank-steps", cases, kind_of)
+    if arguments.stages:
+        cases = [case for case in cases if case[0] is run_staged]
     for run, case in cases:
         with tempfile.TemporaryDirectory(prefix="partita-steps-") as work:
             try:
@@ -312,6 +393,12 @@ def main():
                     onnx.shape_inference.InferenceError) as error:
                 failures.append(f"{case}: {error}")
                 print(failures[-1][:2000], flush=True)
+    with tempfile.TemporaryDirectory(prefix="partita-steps-") as work:
+        try:
+            run_damaged(arguments.partita, pathlib.Path(work), counts)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            failures.append(str(error))
+            print(failures[-1][:2000], flush=True)
     print(f"{len(cases)} steps: " + ", ".join(f"{count} {name}"
                                               for name, count in counts.items()))
     if failures:
