@@ -192,7 +192,16 @@ def crossing_ops(queues):
         def _run(self, data, indices, axis=0):
             return (np.take_along_axis(data, indices, axis),)
 
-    return [Send, Receive, GatherElements]
+    class Pad(onnx.reference.op_run.OpRun):
+        # The evaluator's own takes no pads below zero, which cut.
+        def _run(self, data, pads, value=None, axes=None, mode="constant"):
+            ends = list(zip(pads[:data.ndim], pads[data.ndim:]))
+            cut = data[tuple(slice(max(0, -low), extent - max(0, -high))
+                             for extent, (low, high) in zip(data.shape, ends))]
+            return (np.pad(cut, [(max(0, low), max(0, high)) for low, high in ends],
+                           constant_values=0 if value is None else value),)
+
+    return [Send, Receive, GatherElements, Pad]
 
 
 def by_reference(files, first, feeds):
