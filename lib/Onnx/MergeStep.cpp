@@ -21,7 +21,7 @@ bool onnx_model::isOfStep(const Model &model) {
 //===-- Groups ------------------------------------------------------------===//
 
 namespace {
-/// What one group of ranks does.
+/// The program of one group of ranks.
 struct Group {
   Model model; ///< for all ranks of the mesh
   Mesh mesh;
@@ -92,7 +92,7 @@ static Expected<Mesh> meshOf(const Model &model, size_t ranks, const Mesh &whole
                      std::string(meshKey) + "'");
   for (const Mesh::Axis &axis : mesh->axes()) {
     const int32_t known = whole.find(axis.name);
-    if (axis.size == 1) // which no layout and no group names
+    if (axis.size == 1) // no layout names an axis of one rank
       continue;
     if (known < 0 || whole.axes()[static_cast<size_t>(known)].size != axis.size)
       return makeError("'" + model.path + "' is of ranks with mesh \"" + text +
@@ -183,8 +183,8 @@ static Expected<void> noteSends(const std::vector<Group> &groups, SentValues &se
   return {};
 }
 
-/// Adds the receivers to what they receive. `lone`: words on the nodes that receive what
-/// nobody sends.
+/// Adds receivers to the values that they receive. `lone`: words on the nodes that
+/// receive values that nobody sends.
 static Expected<void> noteReceives(const std::vector<Group> &groups, SentValues &sent,
                                    std::vector<std::string> &lone) {
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -475,12 +475,12 @@ private:
   Model joined;
   std::map<std::string, std::pair<const Model *, const ValueInfo *>> inputs;
   std::map<std::string, const Model *> outputs;
-  /// The first of each name, and what it is called in the whole.
+  /// The first of each name, and its name in the whole.
   std::map<std::string, std::pair<const Tensor *, std::string>> initializers;
-  /// By group, the names of its values in the whole, where they are other ones.
+  /// Names of each group's values in the whole, where they are other ones.
   std::vector<std::map<std::string, std::string>> names;
   std::set<std::string> values, nodeNames;
-  std::map<std::string, std::string> ready; ///< what was sent, by value
+  std::map<std::string, std::string> ready; ///< names of sent values
 };
 } // namespace
 

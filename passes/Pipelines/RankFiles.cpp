@@ -221,7 +221,7 @@ endsOf(const std::vector<std::string> &inputs, const std::vector<std::string> &o
           {std::string(onnx_model::outputsKey), linesOf(outputs)}};
 }
 
-/// What the stages of a pipeline are, beside their programs.
+/// The stages of a pipeline, beside their programs.
 static std::vector<RankStage> stagesOf(const PartitionedStages &made) {
   auto metadata = endsOf(made.inputs, made.outputs);
   if (made.order.microBatches > 1) {

@@ -165,7 +165,7 @@ private:
     return pipeline.transfers[static_cast<size_t>(flight.transfer)];
   }
 
-  /// What goes from program to program; `buffer` is that of this end.
+  /// A transfer's value of one micro-batch; `buffer` is that of this end.
   Crossing crossingOf(const schedule::Flight &flight, int64_t buffer,
                       int64_t other) const {
     const schedule::Transfer &transfer = transferOf(flight);
@@ -216,10 +216,10 @@ private:
   std::vector<ProgramOp> programs;
   std::vector<Buffer> buffers;
   std::vector<task_ir::SegmentOp> segments;
-  /// What is sent, by the rank's part and its layout.
+  /// Whole values that are sent, by the rank's part and its layout.
   std::map<std::pair<std::string, std::string>, std::string> wholes;
-  /// What this rank has sent since it received last, and that: no node that respects its
-  /// inputs waits before it has sent what others wait for.
+  /// Values that this rank has sent since it received last, and the last received one: a
+  /// rank that runs nodes behind their inputs sends what others wait for before it waits.
   Names before;
 };
 } // namespace

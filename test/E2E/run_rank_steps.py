@@ -87,8 +87,8 @@ STAGED_MODELS = ["mlp", "conv", "gpt2", "resnet18", "t5"]
 DEFAULTS = {"stages": 2, "schedule": "1f1b", "micro": 2, "mesh": None, "level": 0,
             "optimizer": "momentum", "clip": False, "scale": None, "recompute": False,
             "nan": None}
-#: Model, what its row has beside the defaults, and the mesh of each stage if they differ.
-#: The first are of stages of one rank.
+#: Model, what its row has beside the defaults, and, if meshes of stages differ, these and the
+#: mesh on which the files are read. The first are of stages of one rank.
 STAGED = [(model, run_pipelines.fits(model, {**DEFAULTS, **row}), meshes)
           for model, row, meshes in [
               ("mlp", {"stages": 3, "schedule": "gpipe", "micro": 4, "clip": True}, None),
@@ -99,8 +99,9 @@ STAGED = [(model, run_pipelines.fits(model, {**DEFAULTS, **row}), meshes)
               ("gpt2", {"mesh": "tp=2", "schedule": "interleaved"}, None),
               ("conv", {"mesh": "dp=2", "schedule": "1f1b", "micro": 1}, None),
               ("resnet18", {"mesh": "dp=2", "level": 2, "micro": 2}, None),
-              ("mlp", {"optimizer": "adamw", "clip": True}, "dp=2,tp=2;dp=2"),
-              ("mlp", {"schedule": "zb-auto:1.5", "scale": "dynamic", "nan": "skip"}, "one=1;tp=3"),
+              ("mlp", {"optimizer": "adamw", "clip": True}, ("dp=2,tp=2;dp=2", "dp=2,tp=2")),
+              ("mlp", {"schedule": "zb-auto:1.5", "scale": "dynamic", "nan": "skip"},
+               ("one=1;tp=3", "tp=3")),
           ]]
 
 
@@ -164,7 +165,7 @@ def by_onnxruntime(path, first, feeds):
 
 
 class Queues(dict):
-    """By value, where it waits for who receives it."""
+    """Sent values by name, until somebody receives them."""
 
     def __missing__(self, value):
         return self.setdefault(value, queue.Queue())
@@ -238,17 +239,17 @@ def by_reference(files, first, feeds):
 
 
 def run_staged(command, case, work, counts):
-    """A step of several stages; `meshes` are those of the stages where they differ."""
+    """A step of several stages."""
     model, row, meshes = case
     arguments = run_pipelines.arguments_of(row)
     step = run_pipelines.Pipeline(command, str(work), model, run_pipelines.spec_of(row), [
-        *arguments, *(["--mesh", meshes, "--mode", "auto"] if meshes else [])])
+        *arguments, *(["--mesh", meshes[0], "--mode", "auto"] if meshes else [])])
     feeds = list(step.feeds(STEPS))
     wanted = train(step.bundle, feeds)
     ranks = work / "ranks"
     call(command, "convert", step.bundle, "--per-rank-onnx", ranks)
     files = sorted(ranks.glob("rank-*.onnx"))
-    mesh = max(meshes.split(";"), key=lambda text: text.count("=") * 2 - text.count("=1")) if meshes else row["mesh"] or ""
+    mesh = meshes[1] if meshes else row["mesh"] or ""
     onnx_schemas.register_onnx_schemas(mesh)
     for path in files:
         onnx.checker.check_model(onnx.load(path), full_check=True, check_custom_domain=True)
@@ -275,7 +276,7 @@ def damages(models):
         return change
 
     def hide(graph, node):
-        """Nobody needs a Send whose result is no output, so that it is not read."""
+        """Takes the Send from the outputs: nobody reads a node whose result nobody needs."""
         kept = [each for each in graph.output if each.name != node.output[0]]
         del graph.output[:]
         graph.output.extend(kept)
@@ -284,7 +285,7 @@ def damages(models):
                 other.input[index] = node.input[0] if name == node.output[0] else name
 
     def early(graph, node):
-        """The rank waits for what follows from what it sends later."""
+        """Moves the Receive to the front: the rank waits for what follows from later nodes."""
         nodes = [each for each in graph.node if each.name != node.name]
         del node.input[:]
         del graph.node[:]
