@@ -184,7 +184,7 @@ def crossing_ops(queues):
         op_domain = "partita"
 
         def _run(self, *after, value=None, ranks=None, shape=None, type=None):
-            x = queues[value].get(timeout=30)  # a file in a wrong order waits for ever
+            x = queues[value].get(timeout=240)  # a file in a wrong order waits for ever
             assert list(x.shape) == list(shape), f"{value}: {x.shape}, expected {shape}"
             return (x,)
 
