@@ -72,6 +72,7 @@ RIGHT = [
     ("Send", "partita", {"value": "h", "ranks": [6, 7]}, [4, 6], [4, 6]),
     ("Receive", "partita", {"value": "h", "ranks": [0, 1], "shape": [4, 6], "type": 1}, None,
      [4, 6]),
+    ("Receive", "partita", {"value": "h", "shape": [4, 6], "type": 1}, [2, 3], [4, 6]),
 ]
 
 
@@ -125,7 +126,7 @@ def damages():
         if op == "Receive":
             for name, value in (("type", 8), ("type", 99), ("shape", [4, -6])):
                 yield op, domain, {**attributes, name: value}, shape, result
-            yield op, domain, attributes, [4, 6], result
+            yield op, domain, attributes, shape, [6, 4]
         if "layout" in attributes:
             yield op, domain, {}, shape, result
             yield op, domain, attributes, [*shape, 1], result

@@ -1,12 +1,12 @@
 //===- MergeRanks.cpp - The files of all ranks as one program -------------===//
 #include "partita/Onnx/MergeRanks.h"
 
+#include "Crossings.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Onnx/MergeStages.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <set>
 
@@ -14,12 +14,6 @@ using namespace partita;
 using namespace partita::onnx_model;
 
 //===-- What is equal -----------------------------------------------------===//
-
-static bool isEqual(const Tensor &a, const Tensor &b) {
-  return a.type == b.type && a.shape == b.shape && a.bytes.size() == b.bytes.size() &&
-         (a.bytes.data() == b.bytes.data() ||
-          std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0);
-}
 
 static bool isEqual(const Attribute &a, const Attribute &b) {
   if (a.index() != b.index())
@@ -380,8 +374,10 @@ static bool isRankText(const std::string &text) {
 Expected<void> onnx_model::checkRank(const Model &model, int64_t rank, int64_t ranks) {
   const std::string &text = model.graph.name;
   if (auto place = StagePlace::parse(text))
-    return makeError("'" + model.path + "' is the file of " + text + "; --stages " +
-                     std::to_string(place->stages) + " reads those of all stages");
+    return makeError("'" + model.path + "' is the file of " + text +
+                     (place->isGroup ? " of a training step, whose files are given all"
+                                     : "; --stages " + std::to_string(place->stages) +
+                                           " reads those of all stages"));
   if (!isRankText(text) || text == rankText(rank, ranks))
     return {};
   return makeError("'" + model.path + "' is the file of " + text + ", and is given " +

@@ -1,12 +1,11 @@
 //===- MergeStages.cpp - The files of a pipeline's ranks ------------------===//
 #include "partita/Onnx/MergeStages.h"
 
-#include "partita/Base/Files/TensorProto.h"
+#include "Crossings.h"
 #include "partita/Onnx/MergeRanks.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <set>
@@ -15,17 +14,22 @@ using namespace partita;
 using namespace partita::onnx_model;
 
 std::string StagePlace::text() const {
-  return rankText(rank, ranks) + " of stage " + std::to_string(stage) + " of " +
-         std::to_string(stages);
+  return rankText(rank, ranks) + (isGroup ? " of group " : " of stage ") +
+         std::to_string(stage) + " of " + std::to_string(stages);
 }
 
 std::optional<StagePlace> StagePlace::parse(const std::string &text) {
   long long rank = 0, ranks = 0, stage = 0, stages = 0;
-  if (std::sscanf(text.c_str(), "rank %lld of %lld of stage %lld of %lld", &rank, &ranks,
-                  &stage, &stages) != 4)
-    return std::nullopt;
-  StagePlace place{rank, ranks, stage, stages};
-  return place.text() == text ? std::optional(place) : std::nullopt;
+  for (bool isGroup : {false, true}) {
+    const char *format = isGroup ? "rank %lld of %lld of group %lld of %lld"
+                                 : "rank %lld of %lld of stage %lld of %lld";
+    if (std::sscanf(text.c_str(), format, &rank, &ranks, &stage, &stages) != 4)
+      continue;
+    StagePlace place{rank, ranks, stage, stages, isGroup};
+    if (place.text() == text)
+      return place;
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> onnx_model::linesOf(const Model &model, std::string_view key) {
@@ -63,6 +67,10 @@ sortFiles(std::vector<Model> files, const std::vector<Mesh> &meshes) {
   for (size_t i = 0; i < files.size(); ++i) {
     std::pair<int64_t, int64_t> place = places[i];
     if (auto said = StagePlace::parse(files[i].graph.name)) {
+      if (said->isGroup)
+        return makeError("'" + files[i].path + "' is the file of " + said->text() +
+                         " of a training step, whose files are one program: --mesh is "
+                         "that of one group, and nothing says stages");
       place = {said->stage, said->rank};
       if (said->stages != static_cast<int64_t>(meshes.size()) || said->stage < 0 ||
           said->stage >= said->stages || said->rank < 0 || said->rank >= said->ranks ||
@@ -86,21 +94,6 @@ sortFiles(std::vector<Model> files, const std::vector<Mesh> &meshes) {
 }
 
 //===-- Ends --------------------------------------------------------------===//
-
-static bool isEqual(const Tensor &a, const Tensor &b) {
-  return a.type == b.type && a.shape == b.shape && a.bytes.size() == b.bytes.size() &&
-         (a.bytes.data() == b.bytes.data() ||
-          std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0);
-}
-
-static bool isOwn(const Node &node, std::string_view op) {
-  return node.domain == ownDomain && node.opType == op;
-}
-
-static Error errorAt(const Model &model, const Node &node, const std::string &what) {
-  return Error{.message = "'" + model.path + "': node '" + node.name + "' (" +
-                          node.opType + ") " + what};
-}
 
 namespace {
 /// Makes inputs and outputs of what nodes of one stage receive and send.
@@ -149,32 +142,7 @@ private:
     std::vector<int64_t> to;
     for (int32_t stage : crossing.to)
       std::ranges::copy(ranks[static_cast<size_t>(stage)], std::back_inserter(to));
-    return checkRanks(model, sent.node, std::move(to), "receive");
-  }
-
-  /// A node may say who is at the other end.
-  static Expected<void> checkRanks(const Model &model, const Node &node,
-                                   std::vector<int64_t> wanted, const char *what) {
-    const auto *said = node.attribute<std::vector<int64_t>>("ranks");
-    if (!said && node.attributes.contains("ranks"))
-      return tl::unexpected(
-          errorAt(model, node, "has an attribute 'ranks' that is no list of numbers"));
-    if (!said)
-      return {};
-    std::vector<int64_t> sorted = *said;
-    std::ranges::sort(sorted);
-    std::ranges::sort(wanted);
-    if (sorted == wanted)
-      return {};
-    auto text = [](const std::vector<int64_t> &numbers) {
-      std::string list;
-      for (int64_t number : numbers)
-        list += (list.empty() ? "" : ", ") + std::to_string(number);
-      return "[" + list + "]";
-    };
-    return tl::unexpected(errorAt(model, node,
-                                  "names ranks " + text(*said) + ", and ranks " +
-                                      text(wanted) + " " + what + " the value"));
+    return checkOtherEnd(model, sent.node, std::move(to), "receive");
   }
 
   /// Values that a model itself calls as the stages do.
@@ -182,8 +150,8 @@ private:
     std::set<std::string> names;
     for (const Node &node : model.graph.nodes)
       if (const auto *value = node.attribute<std::string>("value"))
-        if ((isOwn(node, "Send") && node.inputs == std::vector{*value}) ||
-            (isOwn(node, "Receive") && node.outputs == std::vector{*value}))
+        if ((isCrossing(node, "Send") && node.inputs == std::vector{*value}) ||
+            (isCrossing(node, "Receive") && node.outputs == std::vector{*value}))
           names.insert(*value);
     return names;
   }
@@ -212,22 +180,20 @@ private:
     Graph &graph = model.graph;
     std::vector<Node> nodes;
     for (Node &node : graph.nodes) {
-      if (!isOwn(node, "Send") && !isOwn(node, "Receive")) {
+      if (!isCrossing(node, "Send") && !isCrossing(node, "Receive")) {
         nodes.push_back(std::move(node));
         continue;
       }
-      const auto *value = node.attribute<std::string>("value");
-      if (!value || value->empty())
-        return tl::unexpected(errorAt(model, node, "has no attribute 'value'"));
-      if (node.outputs.size() != 1)
-        return tl::unexpected(errorAt(model, node, "does not have one output"));
-      auto made = isOwn(node, "Send") ? send(model, node, *value, stage)
-                                      : receive(model, node, *value, stage);
+      auto value = crossingValue(model, node);
+      if (!value)
+        return tl::unexpected(value.error());
+      auto made = isCrossing(node, "Send") ? send(model, node, *value, stage)
+                                           : receive(model, node, *value, stage);
       if (!made)
         return tl::unexpected(made.error());
       if (made->inputs != made->outputs) // the value is called so already
         nodes.push_back(std::move(*made));
-      if (isOwn(node, "Send")) // readers of its result read what is sent
+      if (isCrossing(node, "Send")) // readers of its result read what is sent
         nodes.push_back(identity(node, node.inputs[0], node.outputs[0]));
     }
     graph.nodes = std::move(nodes);
@@ -246,8 +212,6 @@ private:
 
   Expected<Node> send(Model &model, const Node &node, const std::string &value,
                       int32_t stage) {
-    if (node.inputs.size() != 1 || node.inputs[0].empty())
-      return tl::unexpected(errorAt(model, node, "does not have one input"));
     if (sends.contains(value))
       return tl::unexpected(
           errorAt(model, node, "sends '" + value + "', which is sent already"));
@@ -263,18 +227,9 @@ private:
 
   Expected<Node> receive(Model &model, const Node &node, const std::string &value,
                          int32_t stage) {
-    const auto *shape = node.attribute<std::vector<int64_t>>("shape");
-    const auto *number = node.attribute<int64_t>("type");
-    auto type = number ? dtypeFromOnnx(static_cast<int32_t>(*number)) : std::nullopt;
-    if (!shape || !type || !node.inputs.empty())
-      return tl::unexpected(errorAt(model, node,
-                                    "needs attributes 'shape' and 'type', the number of "
-                                    "an element type of ONNX, and has no inputs"));
-    for (int64_t extent : *shape)
-      if (extent < 0)
-        return tl::unexpected(errorAt(model, node,
-                                      "has a dim of size " + std::to_string(extent) +
-                                          " in attribute 'shape'"));
+    auto type = receivedType(model, node);
+    if (!type)
+      return tl::unexpected(type.error());
     auto sent = sends.find(value);
     if (sent == sends.end() || crossings[sent->second.crossing].from == stage)
       return tl::unexpected(
@@ -284,11 +239,11 @@ private:
       return tl::unexpected(
           errorAt(model, node, "receives '" + value + "', which it has already"));
     if (auto ok =
-            checkRanks(model, node, ranks[static_cast<size_t>(crossing.from)], "send");
+            checkOtherEnd(model, node, ranks[static_cast<size_t>(crossing.from)], "send");
         !ok)
       return tl::unexpected(ok.error());
     crossing.to.push_back(stage);
-    model.graph.inputs.push_back({crossing.name, *type, *shape});
+    model.graph.inputs.push_back({crossing.name, type->type, type->shape});
     return identity(node, crossing.name, node.outputs[0]);
   }
 

@@ -1,4 +1,5 @@
 //===- Widen.cpp - The same model in f64 ----------------------------------===//
+#include "Crossings.h"
 #include "Internal.h"
 
 #include "partita/Base/Scalar.h"
@@ -55,7 +56,8 @@ void onnx_model::widenFloats(Graph &graph) {
       if (auto *tensor = std::get_if<Tensor>(&attribute))
         widenTensor(*tensor);
       auto *number = std::get_if<int64_t>(&attribute);
-      bool isType = name == "to" || name == "dtype" || name == "stash_type";
+      bool isType = name == "to" || name == "dtype" || name == "stash_type" ||
+                    (name == "type" && isCrossing(node, "Receive"));
       if (number && isType &&
           (*number == onnxFloat || *number == onnxFloat16 || *number == onnxBfloat16))
         *number = onnxDouble;

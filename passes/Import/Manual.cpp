@@ -7,6 +7,8 @@
 #include "passes/Import/Manual.h"
 
 #include "dialects/Dist/Dist.h"
+#include "partita/Base/Files/TensorProto.h"
+#include "partita/Onnx/MergeRanks.h"
 #include "passes/Import/Compose.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -707,9 +709,26 @@ static Expected<Values> importCrossing(Importer &, const Node &) {
   return makeError("crosses stages, and --stages reads the files of all of them");
 }
 
+/// A node that receives what another part of the same program sends (MergeStep.h).
+static Expected<Values> importReceive(Importer &importer, const Node &node) {
+  const auto *sender = node.attribute<std::string>("sender");
+  const auto *number = node.attribute<int64_t>("type");
+  const auto *shape = node.attribute<std::vector<int64_t>>("shape");
+  const Value value = importer.input(node, 0);
+  auto wanted =
+      number ? dtypeFromOnnx(static_cast<int32_t>(*number)) : std::optional<DType>();
+  if (!sender || !wanted || !shape || !value)
+    return importCrossing(importer, node);
+  const DType type = *dtypeOf(getElementTypeOrSelf(value.getType()));
+  if (type != *wanted || shapeOf(value) != *shape)
+    return makeError("receives " + onnx_model::typeText(*wanted, *shape) + ", and " +
+                     *sender + " sends " + onnx_model::typeText(type, shapeOf(value)));
+  return Values{value};
+}
+
 void import::addManual(HandlerTable &table) {
   table["partita.Send"] = importCrossing;
-  table["partita.Receive"] = importCrossing;
+  table["partita.Receive"] = importReceive;
   table["partita.AllReduce"] = importAllReduce;
   table["partita.AllGather"] = importAllGather;
   table["partita.ReduceScatter"] = importReduceScatter;

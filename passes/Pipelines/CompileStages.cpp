@@ -124,6 +124,14 @@ public:
     return made;
   }
 
+  /// Gives away the step that a run up to L4 has made.
+  ScheduledStep takeStep() {
+    ScheduledStep made{std::move(product.module), {}, outputs, product.weights};
+    for (const auto &[name, shape] : full.inputs)
+      made.inputs.push_back(name);
+    return made;
+  }
+
 private:
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
@@ -622,7 +630,8 @@ private:
         op->setAttr(stageAttr, builder.getI64IntegerAttr(
                                    (*stages)[static_cast<size_t>(number.getInt())]));
     });
-    return {};
+    // Equal ops of one stage become one, as in a step whose stages a plan says.
+    return product.runPasses("", buildImportedPipeline);
   }
 
   /// Notes the stages for other entries, and says what they do.
@@ -782,4 +791,9 @@ std::unique_ptr<EntryCompiler> partita::stageCompiler(const Job &job) {
 Expected<PartitionedStages> partita::partitionStages(const Job &job) {
   StageCompiler compiler(job);
   return compiler.run().map([&] { return compiler.take(); });
+}
+
+Expected<ScheduledStep> partita::scheduleStep(const Job &job) {
+  StageCompiler compiler(job);
+  return compiler.run().map([&] { return compiler.takeStep(); });
 }

@@ -26,6 +26,15 @@ struct PartitionedStages {
 };
 Expected<PartitionedStages> partitionStages(const Job &job);
 
+/// A training step of several stages as its ranks run it (L4). The module is of the job's
+/// sources, which live longer.
+struct ScheduledStep {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::vector<std::string> inputs, outputs; ///< in the step's order
+  WeightTable weights;
+};
+Expected<ScheduledStep> scheduleStep(const Job &job);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_COMPILESTAGES_H

@@ -2,6 +2,7 @@
 #include "passes/Pipelines/RankFiles.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Task/Task.h"
 #include "partita/Base/Compute.h"
 #include "partita/Base/Files/Aside.h"
 #include "partita/Base/Files/SafeTensors.h"
@@ -90,10 +91,22 @@ static Expected<void> appendState(SafeTensorsWriter &writer, const WholeState &s
                                                  : narrowed(tensor.bytes, state.type));
 }
 
+/// States of all groups of a training step's ranks.
+static std::vector<WholeState> statesOfGroups(mlir::ModuleOp module) {
+  std::vector<WholeState> states;
+  module.walk([&](task_ir::BufferOp buffer) {
+    if (auto name = buffer.getState())
+      states.push_back({name->str(), *dtypeOf(buffer.getTensorType().getElementType()),
+                        buffer.getLayout().getLayout().globalShape(),
+                        buffer.getInit().value_or("").str()});
+  });
+  return states;
+}
+
 /// Writes what states begin with as --state-dir reads it, if some begin as weights.
-static Expected<void> writeStates(Compiler &compiler, const WeightTensor &weights,
+static Expected<void> writeStates(const std::vector<WholeState> &states,
+                                  const WeightTensor &weights,
                                   const std::string &folder) {
-  auto states = wholeStates(compiler.module->lookupSymbol<mlir::func::FuncOp>("main"));
   if (llvm::all_of(states, [](const WholeState &it) { return it.weight.empty(); }))
     return {};
   SafeTensorsWriter writer;
@@ -112,9 +125,10 @@ static Expected<void> writeStates(Compiler &compiler, const WeightTensor &weight
 namespace {
 /// A program of one rank, and the ranks of the bundle that run it.
 struct Part {
-  mlir::ModuleOp module;
   std::vector<int64_t> ranks;
-  RankStage stage;
+  int64_t stage = 0;
+  /// Makes the file of each, by the place in its mesh.
+  std::function<Expected<onnx_model::Model>(int64_t)> model;
 };
 } // namespace
 
@@ -139,22 +153,18 @@ static std::string pathOf(const std::string &folder, const Part &part, size_t ra
   }
   std::string name = fileName(part.ranks[rank], ranks);
   if (static_cast<int64_t>(files) > ranks)
-    name.insert(name.find('.'), "-stage-" + std::to_string(part.stage.stage));
+    name.insert(name.find('.'), "-stage-" + std::to_string(part.stage));
   return folder + "/" + name;
 }
 
 /// The files of all ranks; the models are made one after the other, as each has weights.
 static Expected<RankFiles> writeAll(const std::vector<Part> &parts,
-                                    const WeightTensor &weights, RankDialect dialect,
                                     const std::string &folder) {
   RankFiles written{.stages = static_cast<int64_t>(parts.size())};
   for (const Part &part : parts) {
-    if (auto ok = expandForRanks(part.module); !ok)
-      return tl::unexpected(ok.error());
     int64_t nodes = 0, collectives = 0;
     for (size_t rank = 0; rank < part.ranks.size(); ++rank) {
-      auto model = rankModel(part.module, static_cast<int64_t>(rank), dialect, weights,
-                             part.stage);
+      auto model = part.model(static_cast<int64_t>(rank));
       if (!model)
         return tl::unexpected(model.error());
       const std::string path = pathOf(folder, part, rank, parts);
@@ -184,13 +194,17 @@ static Expected<RankFiles> writeProgram(const Request &request, RankDialect dial
   if (!ok)
     return tl::unexpected(ok.error());
   const WeightTensor weights = weightsFrom(compiler.weights);
-  if (ok = writeStates(compiler, weights, folder); !ok)
+  mlir::ModuleOp module = *compiler.module;
+  ok = writeStates(wholeStates(compiler.module->lookupSymbol<mlir::func::FuncOp>("main")),
+                   weights, folder)
+           .and_then([&] { return expandForRanks(module); });
+  if (!ok)
     return tl::unexpected(ok.error());
   Part part;
-  part.module = *compiler.module;
+  part.model = [&](int64_t rank) { return rankModel(module, rank, dialect, weights); };
   for (int64_t rank = 0; rank < request.mesh().numRanks(); ++rank)
     part.ranks.push_back(rank);
-  return writeAll({part}, weights, dialect, folder);
+  return writeAll({part}, folder);
 }
 
 static std::string linesOf(const auto &names) {
@@ -200,50 +214,89 @@ static std::string linesOf(const auto &names) {
   return lines;
 }
 
-static std::vector<Part> partsOf(PartitionedStages &made) {
-  std::map<std::string, std::string> metadata;
-  metadata[std::string(onnx_model::inputsKey)] = linesOf(made.inputs);
-  metadata[std::string(onnx_model::outputsKey)] = linesOf(made.outputs);
+/// Properties by which files of programs of one model say its ends.
+static std::map<std::string, std::string>
+endsOf(const std::vector<std::string> &inputs, const std::vector<std::string> &outputs) {
+  return {{std::string(onnx_model::inputsKey), linesOf(inputs)},
+          {std::string(onnx_model::outputsKey), linesOf(outputs)}};
+}
+
+/// The stages of a pipeline, beside their programs.
+static std::vector<RankStage> stagesOf(const PartitionedStages &made) {
+  auto metadata = endsOf(made.inputs, made.outputs);
   if (made.order.microBatches > 1) {
     metadata[std::string(onnx_model::microBatchesKey)] =
         std::to_string(made.order.microBatches);
     metadata[std::string(onnx_model::slicedKey)] = linesOf(made.sliced);
   }
-  std::vector<Part> parts;
-  for (size_t s = 0; s < made.program.stages.size(); ++s) {
-    Part &part = parts.emplace_back();
-    part.module = *made.program.stages[s];
-    part.ranks = made.ranks[s];
-    part.stage.stage = static_cast<int64_t>(s);
-    part.stage.stages = static_cast<int64_t>(made.program.stages.size());
-    part.stage.outputs = {made.outputs.begin(), made.outputs.end()};
-    part.stage.metadata = metadata;
+  std::vector<RankStage> stages(made.program.stages.size());
+  for (size_t s = 0; s < stages.size(); ++s) {
+    stages[s].stage = static_cast<int64_t>(s);
+    stages[s].stages = static_cast<int64_t>(stages.size());
+    stages[s].outputs = {made.outputs.begin(), made.outputs.end()};
+    stages[s].metadata = metadata;
   }
   for (const StageCrossing &crossing : made.program.crossings) {
-    Part &from = parts[static_cast<size_t>(crossing.from)];
-    std::vector<int64_t> &receivers = from.stage.sent[crossing.name];
+    const auto from = static_cast<size_t>(crossing.from);
+    std::vector<int64_t> &receivers = stages[from].sent[crossing.name];
     for (int32_t stage : crossing.to) {
-      Part &to = parts[static_cast<size_t>(stage)];
-      to.stage.received[crossing.name] = from.ranks;
-      receivers.insert(receivers.end(), to.ranks.begin(), to.ranks.end());
+      const auto to = static_cast<size_t>(stage);
+      stages[to].received[crossing.name] = made.ranks[from];
+      receivers.insert(receivers.end(), made.ranks[to].begin(), made.ranks[to].end());
     }
   }
-  return parts;
+  return stages;
 }
 
-/// A bundle of several stages, of each of which a rank has a file.
-static Expected<RankFiles> writeStages(const std::string &bundle, const Request &request,
-                                       RankDialect dialect, const std::string &folder) {
-  if (request.train)
-    return makeError("'" + bundle +
-                     "' is a training step of several stages, which a schedule runs in "
-                     "parts; files per rank are of one stage, or of a model that infers");
+/// A bundle of several stages that infers, of each of which a rank has a file.
+static Expected<RankFiles> writeStages(const Request &request, RankDialect dialect,
+                                       const std::string &folder) {
   Job job(request, [](const std::string &) {});
   job.request.levels.to = Level::L3;
   auto made = partitionStages(job);
   if (!made)
     return tl::unexpected(made.error());
-  return writeAll(partsOf(*made), weightsFrom(made->weights), dialect, folder);
+  const WeightTensor weights = weightsFrom(made->weights);
+  const std::vector<RankStage> stages = stagesOf(*made);
+  std::vector<Part> parts;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const mlir::ModuleOp module = *made->program.stages[s];
+    if (auto ok = expandForRanks(module); !ok)
+      return tl::unexpected(ok.error());
+    parts.push_back({made->ranks[s], stages[s].stage, [&, module, s](int64_t rank) {
+                       return rankModel(module, rank, dialect, weights, stages[s]);
+                     }});
+  }
+  return writeAll(parts, folder);
+}
+
+/// A training step of several stages, of which a rank has a file for all that it does.
+static Expected<RankFiles> writeStep(const Request &request, RankDialect dialect,
+                                     const std::string &folder) {
+  Job job(request, [](const std::string &) {});
+  job.request.levels.to = Level::L4;
+  takeChoices(job);
+  auto made = scheduleStep(job);
+  if (!made)
+    return tl::unexpected(made.error());
+  const mlir::ModuleOp module = *made->module;
+  const WeightTensor weights = weightsFrom(made->weights);
+  auto ok =
+      checkStep(module).and_then([&] { return expandForRanks(module); }).and_then([&] {
+        return writeStates(statesOfGroups(module), weights, folder);
+      });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  const auto metadata = endsOf(made->inputs, made->outputs);
+  std::vector<Part> parts;
+  for (auto program : made->module->getOps<task_ir::ProgramOp>()) {
+    const auto group = static_cast<int64_t>(parts.size());
+    parts.push_back({program.getRanks().vec(), group, [&, module, group](int64_t rank) {
+                       return rankStepModel(module, group, rank, dialect, weights,
+                                            metadata);
+                     }});
+  }
+  return writeAll(parts, folder);
 }
 
 Expected<RankFiles> partita::writeRankFiles(const std::string &bundle,
@@ -259,8 +312,9 @@ Expected<RankFiles> partita::writeRankFiles(const std::string &bundle,
   if (!aside)
     return tl::unexpected(aside.error());
   const bool isPipeline = request->plan->entry().stages.size() > 1;
-  auto written = isPipeline ? writeStages(bundle, *request, dialect, aside->path())
-                            : writeProgram(*request, dialect, aside->path());
+  auto written = !isPipeline      ? writeProgram(*request, dialect, aside->path())
+                 : request->train ? writeStep(*request, dialect, aside->path())
+                                  : writeStages(*request, dialect, aside->path());
   if (written)
     if (auto done = aside->commit(); !done)
       return tl::unexpected(done.error());

@@ -5,6 +5,7 @@
 #include "partita/Onnx/Load.h"
 #include "partita/Onnx/MergeRanks.h"
 #include "partita/Onnx/MergeStages.h"
+#include "partita/Onnx/MergeStep.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Pipelines/Training.h"
@@ -60,6 +61,8 @@ static Expected<onnx_model::Model> loadRanks(const Request &request,
   const ModelSource &source = request.model;
   if (source.others.empty()) {
     auto model = onnx_model::loadModel(source.file, options);
+    if (model && onnx_model::isOfStep(*model))
+      return onnx_model::mergeStep({std::move(*model)}, request.mesh());
     if (model && request.mode == ShardMode::Manual)
       if (auto ok = onnx_model::checkRank(*model, 0, 1); !ok)
         return tl::unexpected(ok.error());
@@ -69,7 +72,9 @@ static Expected<onnx_model::Model> loadRanks(const Request &request,
     return makeError("'" + source.file + "' and " + std::to_string(source.others.size()) +
                      " other files are a program per rank, which --mode manual compiles");
   return loadFiles(source, options).and_then([&](std::vector<onnx_model::Model> files) {
-    return onnx_model::mergeRanks(std::move(files), request.mesh());
+    return onnx_model::isOfStep(files.front())
+               ? onnx_model::mergeStep(std::move(files), request.mesh())
+               : onnx_model::mergeRanks(std::move(files), request.mesh());
   });
 }
 

@@ -68,9 +68,8 @@ static void writeLoop(RankWriter &w, graph::RepeatOp op) {
 }
 
 static void writeRepeat(RankWriter &w, Operation *op) {
-  constexpr int64_t mostWrittenOut = 256;
   auto repeat = cast<graph::RepeatOp>(op);
-  if (repeat.getCallTrips() > mostWrittenOut)
+  if (repeat.getCallTrips() > maxTrips)
     writeLoop(w, repeat);
   else
     writeTrips(w, repeat);

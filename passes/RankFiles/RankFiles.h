@@ -65,6 +65,20 @@ Expected<onnx_model::Model> rankModel(mlir::ModuleOp module, int64_t rank,
                                       RankDialect dialect, const WeightTensor &weights,
                                       const RankStage &stage = {});
 
+/// An error if files per rank cannot have the step of several stages, of level L4: it has
+/// too many micro-batches to write out, or the ranks of a program have schedules of their
+/// own.
+Expected<void> checkStep(mlir::ModuleOp module);
+
+/// The model of what a rank does in one such step: `rank` is one of the mesh of the
+/// module's program `group`. checkStep and expandForRanks have seen the module.
+/// `metadata`: properties beside those of states and mesh. An error names the op that the
+/// dialect cannot say.
+Expected<onnx_model::Model>
+rankStepModel(mlir::ModuleOp module, int64_t group, int64_t rank, RankDialect dialect,
+              const WeightTensor &weights,
+              const std::map<std::string, std::string> &metadata);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_RANKFILES_RANKFILES_H

@@ -4,7 +4,6 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Attention.h"
 #include "dialects/Graph/Returned.h"
-#include "partita/Base/Files/TensorProto.h"
 #include "partita/Onnx/MergeRanks.h"
 #include "partita/Onnx/MergeStages.h"
 #include "partita/Reference/Kernels.h"
@@ -234,19 +233,10 @@ private:
     const DType type = typeOf(argument);
     std::string whole = inputs[i];
     if (auto from = stage.received.find(argumentName(i)); from != stage.received.end())
-      whole = receive(*from, layout.globalShape(), type);
+      whole = writeReceive(w, {from->first, layout.globalShape(), type, from->second});
     else
       w.model.graph.inputs.push_back({inputs[i], type, layout.globalShape()});
     w.define(argument, toLocal(w, whole, layout, type));
-  }
-
-  bool mayCross() {
-    if (w.dialect == RankDialect::Partita)
-      return true;
-    w.fail("(task.transfer) goes from stage to stage, for which dialect " +
-           std::string(w.dialect == RankDialect::Ort ? "ort" : "tensorrt") +
-           " has no node");
-    return false;
   }
 
   std::string argumentName(unsigned i) const {
@@ -254,53 +244,24 @@ private:
     return name ? *name : "";
   }
 
-  /// A value of another stage, as all ranks have it.
-  std::string receive(const std::pair<const std::string, std::vector<int64_t>> &from,
-                      const Shape &shape, DType type) {
-    w.begin(from.first);
-    if (!mayCross())
-      return "";
-    return w.node("Receive", {},
-                  {{"value", from.first},
-                   {"shape", shape},
-                   {"type", int64_t(onnxNumber(type))},
-                   {"ranks", from.second}},
-                  onnx_model::ownDomain);
-  }
-
-  void addOutput(const std::string &name, const Shape &shape, Type type) {
-    w.model.graph.outputs.push_back(name);
-    w.model.graph.outputShapes.push_back(shape);
-    w.model.graph.outputTypes.push_back(*dtypeOf(getElementTypeOrSelf(type)));
-  }
-
   void writeOutput(unsigned i, const std::string &part) {
-    Type type = function.getResultTypes()[i];
+    const Type type = function.getResultTypes()[i];
+    const DType element = *dtypeOf(getElementTypeOrSelf(type));
     w.begin(function);
     const Layout layout = layoutOf(dist::resultLayout(function, i), type);
+    const Shape shape = layout.globalShape();
     std::string whole = toGlobal(w, part, layout);
     auto name = nameOf(function, true, i);
     auto to = name ? stage.sent.find(*name) : stage.sent.end();
     if (to != stage.sent.end()) {
-      w.begin(*name);
-      if (!mayCross())
-        return;
-      addOutput(w.node("Send", {whole}, {{"value", to->first}, {"ranks", to->second}},
-                       onnx_model::ownDomain),
-                layout.globalShape(), type);
+      writeSend(w, whole, {to->first, shape, element, to->second});
       if (!stage.outputs.contains(*name))
         return;
     }
-    Shape shape = layout.globalShape();
+    Shape size = shape;
     if (auto dims = function.getResultAttrOfType<ArrayAttr>(i, graph::dimsAttr))
-      whole = ofSize(whole, dims, outputs[i], shape);
-    onnx_model::Node node;
-    node.name = node.origin = w.reserve(outputs[i] + "/Identity");
-    node.opType = "Identity";
-    node.inputs = {whole};
-    node.outputs = {outputs[i]};
-    w.model.graph.nodes.push_back(std::move(node));
-    addOutput(outputs[i], shape, type);
+      whole = ofSize(whole, dims, outputs[i], size);
+    rank_files::writeOutput(w, whole, outputs[i], size, element);
   }
 
   /// Cuts an output that has room for the most that there can be to what there is: the

@@ -53,7 +53,15 @@ std::string RankWriter::fail(std::string message) {
 
 //===-- Names -------------------------------------------------------------===//
 
-void RankWriter::begin(Operation *op) { current = dist::nodeName(op); }
+void RankWriter::begin(Operation *op) {
+  current = dist::nodeName(op);
+  written = op;
+}
+
+void RankWriter::begin(std::string name) {
+  current = std::move(name);
+  written = nullptr;
+}
 
 std::string RankWriter::reserve(const std::string &wanted) {
   std::string name = wanted;
@@ -94,8 +102,8 @@ static bool endsAs(StringRef name, StringRef op) {
 Names RankWriter::nodes(StringRef op, size_t outputs, Names inputs, Attributes attributes,
                         StringRef domain) {
   onnx_model::Node node;
-  node.name = node.origin =
-      reserve(endsAs(current, op) ? current : current + "/" + op.str());
+  const std::string name = part + current;
+  node.name = node.origin = reserve(endsAs(name, op) ? name : name + "/" + op.str());
   node.opType = op.str();
   node.domain = domain.str();
   node.inputs = std::move(inputs);
@@ -152,7 +160,14 @@ std::string RankWriter::common(const HostTensor &tensor) {
 }
 
 std::string RankWriter::ownOfRank(const HostTensor &tensor) {
-  return initializer(tensor, current + "/of_rank");
+  const std::string wanted = part + current + "/of_rank";
+  if (!written || part.empty())
+    return initializer(tensor, wanted);
+  // The same op asks for the same in every part of a step.
+  std::string &slot = own[{written, asked[{part, written}]++}];
+  if (slot.empty())
+    slot = initializer(tensor, wanted);
+  return slot;
 }
 
 std::string RankWriter::ints(const std::vector<int64_t> &list) {
@@ -183,11 +198,17 @@ std::string RankWriter::weight(Operation *op) {
   const Tensor &global = **found;
   const DType type = typeOf(op->getResult(0));
   dist::LayoutAttr layout = dist::sourceLayout(op);
+  // Parts of a step have ops of their own for what is one weight.
+  std::string &slot =
+      slices[{weight.getName().str(), std::string(partita::name(type)) +
+                                          (layout ? layout.getLayout().str(mesh) : "")}];
+  if (!slot.empty())
+    return slot;
   const bool isWhole = !layout || layout.getLayout().canonicalized() ==
                                       Layout::replicated(global.shape).canonicalized();
   if (isWhole && type == global.type) {
     Tensor whole = global;
-    return keep(std::move(whole), weight.getName().str());
+    return slot = keep(std::move(whole), weight.getName().str());
   }
   const size_t width = byteWidth(global.type);
   HostTensor local = HostTensor::zeros(global.type, shapeOf(op->getResult(0)));
@@ -200,7 +221,7 @@ std::string RankWriter::weight(Operation *op) {
     local.bytes = narrowed(local.bytes, type);
     local.type = type;
   }
-  return initializer(local, weight.getName().str());
+  return slot = initializer(local, weight.getName().str());
 }
 
 std::string RankWriter::source(Operation *op) {

@@ -42,6 +42,8 @@ public:
   /// Branches and loops around what is written now, outer ones first: "a branch of an
   /// If".
   std::vector<std::string> around;
+  /// Begins the names of nodes: of a step that runs one op for several micro-batches.
+  std::string part;
 
   /// Keeps the first error.
   std::string fail(std::string message);
@@ -55,7 +57,7 @@ public:
   std::string reserve(const std::string &wanted);
   /// Node names begin with the name of the op that is written.
   void begin(mlir::Operation *op);
-  void begin(std::string name) { current = std::move(name); }
+  void begin(std::string name);
 
   /// Appends a node and returns its output, or its outputs.
   std::string node(llvm::StringRef op, Names inputs, Attributes attributes = {},
@@ -99,13 +101,23 @@ private:
 
   const WeightTensor &weights;
   std::optional<Error> error;
-  std::string current = "node"; ///< name of the op that is written
+  std::string current = "node";       ///< name of the op that is written
+  mlir::Operation *written = nullptr; ///< that op; null: what is written is none
   llvm::DenseMap<mlir::Value, std::string> values;
   llvm::DenseMap<mlir::Operation *, std::string> sources;
   llvm::StringSet<> taken;
   llvm::StringMap<int> made;                    ///< values, by operator
   std::map<std::string, std::string> constants; ///< by type, shape and bytes
+  /// Initializers of weights by the weight's name, and type and layout.
+  std::map<std::pair<std::string, std::string>, std::string> slices;
+  /// Initializers of the rank by op and number, and by part and op how many it has asked
+  /// for.
+  std::map<std::pair<mlir::Operation *, int>, std::string> own;
+  std::map<std::pair<std::string, mlir::Operation *>, int> asked;
 };
+
+/// The most that is written out of what repeats.
+inline constexpr int64_t maxTrips = 256;
 
 using Writer = void (*)(RankWriter &, mlir::Operation *);
 using WriterTable = llvm::StringMap<Writer>;
@@ -131,6 +143,28 @@ void writePayload(RankWriter &writer, mlir::Operation *op);
 std::string toLocal(RankWriter &writer, const std::string &x, const Layout &layout,
                     DType type);
 std::string toGlobal(RankWriter &writer, const std::string &x, const Layout &layout);
+
+// Ends of a program (Ends.cpp).
+
+/// Makes a value an output of the model, by the name that it has.
+void addOutput(RankWriter &writer, const std::string &name, const Shape &shape,
+               DType type);
+/// Makes a value an output of a name that is reserved.
+void writeOutput(RankWriter &writer, const std::string &whole, const std::string &name,
+                 const Shape &shape, DType type);
+
+/// A value that goes from one program to another.
+struct Crossing {
+  std::string name; ///< of the value
+  Shape shape;
+  DType type = DType::F32;
+  std::vector<int64_t> ranks; ///< at the other end
+};
+/// Writes the node that sends `whole`, and returns its output, which is one of the model.
+std::string writeSend(RankWriter &writer, const std::string &whole, const Crossing &to);
+/// Writes the node that receives a value as all ranks have it; `after`: what is done
+/// before this rank waits for the value.
+std::string writeReceive(RankWriter &writer, const Crossing &from, Names after = {});
 
 /// A dim counted from the front, which an op may count from the end.
 int64_t fromFront(uint64_t axis, mlir::Value value);

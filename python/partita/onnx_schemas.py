@@ -417,9 +417,13 @@ def _schemas():
         listed = [OpSchema.Attribute(attribute, getattr(kind, word.rstrip("!")), "",
                                      required=word.endswith("!"))
                   for attribute, word in attributes.items()]
-        schema = OpSchema(name, domain, 1, doc, inputs=[] if begins else inputs,
-                          outputs=outputs,
-                          type_constraints=[("T", types, "")], attributes=listed)
+        if begins:  # values that the rank has made before it waits, of any types
+            inputs = [OpSchema.FormalParameter(
+                "after", "A", param_option=OpSchema.FormalParameterOption.Variadic,
+                is_homogeneous=False, min_arity=0)]
+        schema = OpSchema(name, domain, 1, doc, inputs=inputs, outputs=outputs,
+                          type_constraints=[("T", types, ""), *[("A", _ALL, "")] * begins],
+                          attributes=listed)
         schema.set_type_and_shape_inference_function(infer)
         return schema
 
@@ -447,7 +451,7 @@ def _schemas():
                _layout_op(False), {"layout": "STRING!"})
     yield make(DOMAIN, "Send", "What other stages receive, as it is.", _send,
                {"value": "STRING!", "ranks": "INTS"})
-    yield make(DOMAIN, "Receive", "What an earlier stage sends.", _receive,
+    yield make(DOMAIN, "Receive", "What another stage sends.", _receive,
                {"value": "STRING!", "shape": "INTS!", "type": "INT!", "ranks": "INTS"},
                begins=True)
     microsoft = "com.microsoft"

@@ -32,8 +32,11 @@ inline constexpr std::string_view commonKeys[] = {statesKey, microBatchesKey, sl
 /// The place of a rank's file in a pipeline, which the name of its graph says.
 struct StagePlace {
   int64_t rank = 0, ranks = 1, stage = 0, stages = 1;
+  /// The file is what a rank does in a whole training step, and `stage` is a group of
+  /// ranks, which may run several stages (MergeStep.h).
+  bool isGroup = false;
 
-  /// "rank 1 of 2 of stage 0 of 3".
+  /// "rank 1 of 2 of stage 0 of 3"; of a step "rank 1 of 2 of group 0 of 3".
   std::string text() const;
   /// The place of which the text is `text`; none: it is another text.
   static std::optional<StagePlace> parse(const std::string &text);
