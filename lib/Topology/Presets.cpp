@@ -73,7 +73,7 @@ static Device a100() {
   // largest tile's loads; halfTile, fillSteps and misaligned from
   // the other rows of its table; 16 bytes: NVIDIA's matrix multiplication guide, 2.2.
   device.matmul = {108, cublasTiles(), 0.92, 10, 64, 16, 0.8};
-  // Of the A100 40GB.
+  // Measured on the A100 40GB.
   device.contention = Contention({1.12, 1.00, 1.03, 1.51, 1.85, 1.16});
   return device;
 }

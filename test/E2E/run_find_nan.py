@@ -197,7 +197,7 @@ def check_simple(work):
         text = run("bad", bad, "--find-nan", "--transport", transport, status=1)
         expect(r"^error: request 0, rank 0, node '\w+' \([a-z]+\): it is the first that reads "
                "input 'x', which has 1 NaN among 24 elements$", text)
-    # Without the option nobody looks.
+    # Nobody looks if the option is not given.
     run("bad", bad)
     print("a mask, a row of one rank, an input", flush=True)
 

@@ -76,7 +76,7 @@ template <typename Set> void addWorlds(Set &set, Request &request) {
       "times, a world of the bundle for each (docs/elastic.md)");
 }
 
-/// What compile, plan and verify have in common beside the mesh.
+/// Options that compile, plan and verify have in common beside the mesh.
 template <typename Set> void addPlanning(Set &set, Request &request) {
   set.text(
       "hints", into(request.hints, readHints),

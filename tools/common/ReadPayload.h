@@ -26,7 +26,7 @@ runtime::PayloadFunction payloadFunction(Payload payload,
   };
 }
 
-/// As runtime::ReadPayload says.
+/// See runtime::ReadPayload.
 inline runtime::PayloadFunction
 readPayload(const std::string &text, const std::vector<double> &attributes, DType type) {
   auto payload = Payload::parse(text);

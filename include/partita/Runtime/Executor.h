@@ -195,7 +195,7 @@ public:
   struct Options {
     int threads = 1;
     int64_t profile = 0; ///< record as many requests, the first ones
-    /// Where set, looks at all that tasks read and write, see `notFinite`; on the CPU
+    /// Looks, if set, at all that tasks read and write, see `notFinite`; on the CPU
     /// alone. Weights stay in memory as they are stored.
     ReadPayload findNan = nullptr;
     RankProgress *progress = nullptr; ///< required

@@ -46,7 +46,7 @@ struct SessionOptions {
   std::optional<int> threads = {};
   /// Record as many requests, the first ones.
   int64_t profile = 0;
-  /// Where set, every request looks for the op that made a number which is not finite;
+  /// Makes, if set, every request look for the op that made a number which is not finite;
   /// slow.
   ReadPayload findNan = nullptr;
   WeightOptions weights = {};

@@ -45,7 +45,7 @@ double makespan(const std::vector<Work> &work, double contention = defaultConten
 
 /// The factor that is taken: 1 to 2.
 double effectiveContention(double contention);
-/// That of kernels beside collectives, of the device that is planned for.
+/// Factor of kernels beside collectives, of the device that is planned for.
 double contentionOf(const Timing &timing);
 
 struct Simulated {

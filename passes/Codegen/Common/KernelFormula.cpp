@@ -97,7 +97,7 @@ KernelFormula codegen::formulaOf(const KernelSpec &spec) {
   formula.storedPoints = spec.storedPoints;
   if (spec.attention) {
     formula.isWhole = false;
-    // Those behind are what hides keys, where infinities are as they should be.
+    // Operands behind hide keys, where infinities are as they should be.
     formula.ownReads = spec.attention->isGradient() ? 7 : 3;
   }
   for (const KernelOperand &operand : spec.operands)

@@ -27,7 +27,7 @@ TEST_CASE("resources at once: a shared second is divided, and never longer than 
   CHECK(secondsTogether({1, 1, 1, 0}, usual) == Approx(1.4));
   CHECK(secondsTogether({2, 2, 1, 0}, usual) == Approx(1.4 + 1.2));
   CHECK(secondsTogether({2, 3, 0, 0}, usual) == Approx(1.2 * 2 + 1));
-  // Of a pair that is named alone others know nothing.
+  // Other pairs keep theirs where one is named alone.
   Contention one(1);
   one.set(Resource::Links, Resource::HostOut, 1.5);
   CHECK(one.of(Resource::HostOut, Resource::Links) == 1.5);
