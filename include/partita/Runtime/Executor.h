@@ -194,10 +194,7 @@ class Executor {
 public:
   struct Options {
     int threads = 1;
-    int64_t profile = 0; ///< record as many requests, the first ones
-    /// Looks, if set, at all that tasks read and write, see `notFinite`; on the CPU
-    /// alone. Weights stay in memory as they are stored.
-    ReadPayload findNan = nullptr;
+    int64_t profile = 0;              ///< record as many requests, the first ones
     RankProgress *progress = nullptr; ///< required
     /// Of this rank; null: its own.
     std::shared_ptr<RankMemory> memory = nullptr;
@@ -206,6 +203,9 @@ public:
     /// Once it is raised, loading and `run` end behind the task or weight at hand, as if
     /// another rank had failed.
     StopFlag stop = {};
+    /// Looks, if set, at all that tasks read and write, see `notFinite`; on the CPU
+    /// alone. Weights stay in memory as they are stored.
+    ReadPayload findNan = nullptr;
   };
 
   /// Allocates the arena, loads and repacks the slices of weights this rank owns, and
