@@ -34,9 +34,10 @@ bool isOfStep(const Model &model);
 ///
 /// An error names the file that is missing or there twice; the axis that the mesh does
 /// not have; the node that sends what nobody receives, receives what nobody sends, sends
-/// or receives a value again, names other ranks than those, or talks to ranks by their
-/// numbers where the group has another mesh; all nodes at which groups wait for each
-/// other for ever; an input of two types, or an output that two groups give.
+/// or receives a value again or in a loop or a branch, names other ranks than those, or
+/// talks to ranks by their numbers where the group has another mesh; all nodes at which
+/// groups wait for each other for ever; an input of two types, or an output that two
+/// groups give.
 Expected<Model> mergeStep(std::vector<Model> files, const Mesh &mesh);
 
 } // namespace partita::onnx_model
