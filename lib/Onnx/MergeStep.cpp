@@ -346,8 +346,15 @@ private:
     return {};
   }
 
-  /// Names of ends are those of all groups.
+  /// Names of ends are those of all groups, and so are lists of the step's ends.
   Expected<void> checkEnds() const {
+    const Model &first = groups[0].model;
+    for (const Group &group : groups)
+      for (std::string_view key : {inputsKey, outputsKey})
+        if (linesOf(group.model, key) != linesOf(first, key))
+          return makeError("'" + group.model.path + "' and '" + first.path +
+                           "' are not of one step: property '" + std::string(key) +
+                           "' differs");
     for (const auto &[name, input] : inputs)
       if (auto other = outputs.find(name);
           other != outputs.end() && other->second != input.first)
