@@ -42,6 +42,7 @@ struct ModelFile {
   std::vector<std::span<const std::byte>> payloads;
 };
 
+/// An error says why the file is no model, or names a node that isAroundPart has.
 Expected<std::unique_ptr<ModelFile>> readModelFile(const std::string &path);
 /// The model's opsets, or an error if the IR version or an opset is out of range.
 Expected<Opsets> checkVersions(const ModelFile &file);
@@ -128,6 +129,11 @@ using SizeOfName = std::function<std::optional<int64_t>(const std::string &)>;
 std::optional<int64_t> computeDim(std::string_view name, const SizeOfName &sizeOf);
 /// The names in such a sum or product, each once; empty: the name has no parts.
 std::vector<std::string> partsOfDim(std::string_view name);
+
+//===-- Write.cpp ---------------------------------------------------------===//
+
+/// The same as isAroundPart of a node (Model.h), by its domain and operator.
+bool isAroundPart(std::string_view domain, std::string_view opType);
 
 //===-- Functions.cpp -----------------------------------------------------===//
 

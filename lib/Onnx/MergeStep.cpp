@@ -102,27 +102,57 @@ static Expected<Mesh> meshOf(const Model &model, size_t ranks, const Mesh &whole
   return mesh;
 }
 
+/// Tells whether ranks of the group exchange something by this node.
+static bool isExchange(const Node &node) {
+  auto isOneOf = [&](std::initializer_list<std::string_view> list) {
+    return std::ranges::find(list, node.opType) != list.end();
+  };
+  if (node.domain == ownDomain)
+    return !isAroundPart(node) && !isOneOf({"Send", "Receive", "ToLocal", "ToGlobal"});
+  return node.domain == "com.microsoft"
+             ? isOneOf({"AllReduce", "AllGather", "AllToAll"})
+             : node.domain.empty() && node.opType == "DistCollective";
+}
+
 /// A rank's number in a group is another one in a larger mesh, and an axis the same.
 static Expected<void> checkTalks(const Group &group, const Mesh &whole) {
   if (group.mesh == whole)
     return {};
-  static constexpr std::string_view free[] = {"Send", "Receive", "ToLocal", "ToGlobal"};
   for (const Node &node : group.model.graph.nodes) {
-    const bool isOwn = node.domain == ownDomain;
-    if (isAroundPart(node) ||
-        (isOwn && std::ranges::find(free, node.opType) != std::end(free)) ||
-        (node.domain.empty() && node.opType != "DistCollective"))
+    if (!isExchange(node))
       continue;
     const auto *axes = node.attribute<std::string>("group");
     const bool hasNumbers = std::ranges::any_of(node.attributes, [](const auto &it) {
       return it.first == "groups" || it.first.find("rank") != std::string::npos;
     });
-    if (!isOwn || !axes || axes->empty() || hasNumbers)
+    if (node.domain != ownDomain || !axes || axes->empty() || hasNumbers)
       return tl::unexpected(errorAt(
           group.model, node,
           "names ranks of mesh \"" + group.mesh.str() +
               "\" by other words than axes ('group'), which all ranks of --mesh \"" +
               whole.str() + "\" cannot follow"));
+  }
+  return {};
+}
+
+/// A rank sends and receives once, in the order of its nodes: neither trip by trip, nor
+/// if a condition holds.
+static Expected<void> checkBodies(const Model &model) {
+  std::vector<const Node *> around;
+  for (const Node &node : model.graph.nodes) {
+    if (isAroundPart(node)) {
+      if (!node.opType.ends_with("End"))
+        around.push_back(&node);
+      else if (!around.empty())
+        around.pop_back();
+      continue;
+    }
+    const bool crosses = isCrossing(node, "Send") || isCrossing(node, "Receive");
+    if (crosses && !around.empty())
+      return tl::unexpected(errorAt(
+          model, node,
+          "is in a loop or a branch, '" + around.back()->origin +
+              "', and what goes from group to group does so once, outside of these"));
   }
   return {};
 }
@@ -148,7 +178,8 @@ static Expected<std::vector<Group>> readGroups(std::vector<Model> files,
       return makeError("group " + std::to_string(groups.size() - 1) + ": " +
                        model.error().message);
     group.model = std::move(*model);
-    if (auto ok = checkTalks(group, whole); !ok)
+    auto ok = checkTalks(group, whole).and_then([&] { return checkBodies(group.model); });
+    if (!ok)
       return tl::unexpected(ok.error());
   }
   return groups;
@@ -253,7 +284,7 @@ namespace {
 class Joiner {
 public:
   Joiner(std::vector<Group> &groups, const SentValues &sent)
-      : groups(groups), sent(sent), names(groups.size()) {}
+      : groups(groups), sent(sent), names(groups.size()), begins(groups.size()) {}
 
   Expected<Model> run() {
     joined.path = groups[0].model.path;
@@ -315,8 +346,15 @@ private:
     return {};
   }
 
-  /// Names of ends are those of all groups.
+  /// Names of ends are those of all groups, and so are lists of the step's ends.
   Expected<void> checkEnds() const {
+    const Model &first = groups[0].model;
+    for (const Group &group : groups)
+      for (std::string_view key : {inputsKey, outputsKey})
+        if (linesOf(group.model, key) != linesOf(first, key))
+          return makeError("'" + group.model.path + "' and '" + first.path +
+                           "' are not of one step: property '" + std::string(key) +
+                           "' differs");
     for (const auto &[name, input] : inputs)
       if (auto other = outputs.find(name);
           other != outputs.end() && other->second != input.first)
@@ -446,8 +484,19 @@ private:
     made.name = fresh(node.name, nodeNames, [](const std::string &) { return false; });
     if (node.origin == node.name)
       made.origin = made.name;
+    if (isAroundPart(node))
+      nameAround(g, node, made);
     joined.graph.nodes.push_back(std::move(made));
     return true;
+  }
+
+  /// The end of a loop or a branch names its beginning, which another group may have,
+  /// too.
+  void nameAround(size_t g, const Node &node, Node &made) {
+    begins[g][node.name] = made.name;
+    if (const auto *begin = node.attribute<std::string>("begin"))
+      if (auto known = begins[g].find(*begin); known != begins[g].end())
+        made.attributes["begin"] = known->second;
   }
 
   Expected<void> checkDone(const std::vector<size_t> &at) const {
@@ -479,6 +528,8 @@ private:
   std::map<std::string, std::pair<const Tensor *, std::string>> initializers;
   /// Names of each group's values in the whole, where they are other ones.
   std::vector<std::map<std::string, std::string>> names;
+  /// Names of each group's nodes around loops and branches in the whole.
+  std::vector<std::map<std::string, std::string>> begins;
   std::set<std::string> values, nodeNames;
   std::map<std::string, std::string> ready; ///< names of sent values
 };

@@ -59,6 +59,36 @@ static void openMaps(onnx::ModelProto &proto) {
   }
 }
 
+/// The nodes by which a loaded graph says where a loop or a branch begins and ends, and
+/// which no file has; bodies of nodes have nodes, too. Null: there is none.
+static const onnx::NodeProto *findAroundPart(const auto &nodes) {
+  for (const onnx::NodeProto &node : nodes) {
+    if (isAroundPart(plainDomain(node.domain()), node.op_type()))
+      return &node;
+    for (const auto &attribute : node.attribute()) {
+      if (const auto *found = findAroundPart(attribute.g().node()))
+        return found;
+      for (const onnx::GraphProto &body : attribute.graphs())
+        if (const auto *found = findAroundPart(body.node()))
+          return found;
+    }
+  }
+  return nullptr;
+}
+
+static Expected<void> checkParts(const ModelFile &file) {
+  const auto *node = findAroundPart(file.proto.graph().node());
+  for (const auto &function : file.proto.functions())
+    node = node ? node : findAroundPart(function.node());
+  if (!node)
+    return {};
+  const bool isNamed = !node->name().empty() || node->output_size() == 0;
+  return makeError("'" + file.path + "': node '" +
+                   (isNamed ? node->name() : node->output(0)) + "' (" + node->op_type() +
+                   ") of domain " + std::string(ownDomain) +
+                   " stands around a part of a loaded graph, and no file has such nodes");
+}
+
 Expected<std::unique_ptr<ModelFile>> onnx_model::readModelFile(const std::string &path) {
   auto mapping = MappedFile::open(path);
   if (!mapping)
@@ -77,6 +107,8 @@ Expected<std::unique_ptr<ModelFile>> onnx_model::readModelFile(const std::string
     return makeError("'" + path + "' is not an ONNX model, or is truncated");
   if (!file->proto.has_graph())
     return makeError("'" + path + "' is not an ONNX model: it has no graph");
+  if (auto ok = checkParts(*file); !ok)
+    return tl::unexpected(ok.error());
   openMaps(file->proto);
   file->payloads = findPayloads(text(bytes));
   auto &initializers = *file->proto.mutable_graph()->mutable_initializer();

@@ -80,11 +80,15 @@ struct AttributeWriter {
 };
 } // namespace
 
-bool onnx_model::isAroundPart(const Node &node) {
+bool onnx_model::isAroundPart(std::string_view domain, std::string_view opType) {
   static constexpr std::string_view around[] = {
       "RepeatBegin", "RepeatEnd", "GradientBegin", "GradientEnd", "IfBegin", "IfEnd"};
-  return node.domain == ownDomain &&
-         std::find(std::begin(around), std::end(around), node.opType) != std::end(around);
+  return domain == ownDomain &&
+         std::find(std::begin(around), std::end(around), opType) != std::end(around);
+}
+
+bool onnx_model::isAroundPart(const Node &node) {
+  return isAroundPart(node.domain, node.opType);
 }
 
 Expected<void> onnx_model::writeNode(const Node &node, onnx::NodeProto &proto) {

@@ -195,10 +195,10 @@ private:
   }
 
   static bool isEnd(const Node &node) {
-    return node.domain == onnx_model::ownDomain && node.opType.ends_with("End");
+    return onnx_model::isAroundPart(node) && node.opType.ends_with("End");
   }
   static bool isBegin(const Node &node) {
-    return node.domain == onnx_model::ownDomain && node.opType.ends_with("Begin");
+    return onnx_model::isAroundPart(node) && node.opType.ends_with("Begin");
   }
 
   /// Which nodes lie on the way from the beginning of a loop, or of what is

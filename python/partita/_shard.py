@@ -31,7 +31,7 @@ def _array(value):
 
 
 def _sentence(error):
-    """What an error says, without what it says of how it came about."""
+    """Gives the first line of an error, which is its sentence; the others are its history."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

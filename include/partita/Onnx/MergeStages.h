@@ -24,10 +24,12 @@ inline constexpr std::string_view microBatchesKey = "partita.micro_batches";
 inline constexpr std::string_view slicedKey = "partita.sliced";
 inline constexpr std::string_view inputsKey = "partita.inputs";
 inline constexpr std::string_view outputsKey = "partita.outputs";
+/// The mesh of a group's ranks in a training step of several stages: "dp=2".
+inline constexpr std::string_view meshKey = "partita.mesh";
 
 /// All properties that files of one stage must have in common.
 inline constexpr std::string_view commonKeys[] = {statesKey, microBatchesKey, slicedKey,
-                                                  inputsKey, outputsKey};
+                                                  inputsKey, outputsKey,      meshKey};
 
 /// The place of a rank's file in a pipeline, which the name of its graph says.
 struct StagePlace {

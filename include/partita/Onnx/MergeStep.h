@@ -13,13 +13,9 @@
 #include "partita/Base/Layout/Mesh.h"
 #include "partita/Onnx/Model.h"
 
-#include <string_view>
 #include <vector>
 
 namespace partita::onnx_model {
-
-/// The property that says the mesh of a group's ranks: "dp=2".
-inline constexpr std::string_view meshKey = "partita.mesh";
 
 /// Tells whether the name of the graph says that the model is a rank's file of a training
 /// step of several stages (StagePlace::isGroup).
@@ -34,9 +30,10 @@ bool isOfStep(const Model &model);
 ///
 /// An error names the file that is missing or there twice; the axis that the mesh does
 /// not have; the node that sends what nobody receives, receives what nobody sends, sends
-/// or receives a value again, names other ranks than those, or talks to ranks by their
-/// numbers where the group has another mesh; all nodes at which groups wait for each
-/// other for ever; an input of two types, or an output that two groups give.
+/// or receives a value again or in a loop or a branch, names other ranks than those, or
+/// talks to ranks by their numbers where the group has another mesh; all nodes at which
+/// groups wait for each other for ever; an input of two types, an output that two groups
+/// give, or groups that say other inputs and outputs of the step.
 Expected<Model> mergeStep(std::vector<Model> files, const Mesh &mesh);
 
 } // namespace partita::onnx_model

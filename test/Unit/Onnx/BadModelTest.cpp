@@ -95,6 +95,20 @@ TEST_CASE("values that nothing defines, or two do") {
         "value 'x' is defined twice, by an input or initializer and by node 'x' (Relu)");
 }
 
+TEST_CASE("nodes of a loaded graph alone are in no file") {
+  const std::string why =
+      ") of domain partita stands around a part of a loaded graph, and no file has such "
+      "nodes";
+  for (const std::string op : {"IfBegin", "IfEnd", "RepeatEnd", "GradientBegin"})
+    CHECK(failure(parse("g (float[2] x) => (float[2] y) { y = partita." + op +
+                        " (x) }")) == "node 'y' (" + op + why);
+  CHECK(
+      failure(parse("g (float[2] x, bool k) => (float[2] y) { y = If (k) "
+                    "<then_branch = a () => (float[2] u) { [n] u = partita.IfEnd (x) }, "
+                    "else_branch = b () => (float[2] v) { v = Neg (x) }> }")) ==
+      "node 'n' (IfEnd" + why);
+}
+
 TEST_CASE("malformed nodes are named") {
   CHECK_THAT(failure(parse("g (float[2] x) => (float[2] y) { y = Relu (x, x) }")),
              Catch::StartsWith("node 'y' (Relu) is malformed: "));
