@@ -96,7 +96,6 @@ public:
 
 private:
   double nextPause();
-  static bool sleep(double seconds, RunEnd &end);
   const std::string folder;
   const int64_t most;
   int64_t tries = 0, newest;

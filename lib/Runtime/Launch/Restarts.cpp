@@ -60,9 +60,12 @@ double Restarts::nextPause() {
   return std::min(firstPause * factor, mostPause);
 }
 
-/// Everything that can be saved is: a signal ends the run at once.
-bool Restarts::sleep(double seconds, RunEnd &end) {
+/// Tells why the run waits, and waits. Everything that can be saved is: a signal ends the
+/// run at once, also one that comes as soon as the line is read.
+static bool waitFor(double seconds, const std::string &why, RunEnd &end,
+                    const Print &print) {
   StopSignals signals;
+  print(why);
   const int signal = signals.await(seconds);
   if (signal != 0)
     end = RunEnd{signal};
@@ -82,24 +85,26 @@ bool Restarts::again(RunEnd &end, const Print &print) {
     return false;
   }
   double seconds = nextPause();
-  print("lost at " + timeText() + ": " + end.problem +
-        formatted("; %.1f s behind the last start, of which %.1f s are lost since ", ran,
-                  step < 0 ? ran : std::min(since, ran)) +
-        (step < 0 ? std::string("the begin, as nothing is saved")
-                  : "step " + std::to_string(step) + " was saved") +
-        formatted("; starts again in %.0f s, %lld of %lld", seconds,
-                  static_cast<long long>(tries), static_cast<long long>(most)));
-  return sleep(seconds, end);
+  return waitFor(
+      seconds,
+      "lost at " + timeText() + ": " + end.problem +
+          formatted("; %.1f s behind the last start, of which %.1f s are lost since ",
+                    ran, step < 0 ? ran : std::min(since, ran)) +
+          (step < 0 ? std::string("the begin, as nothing is saved")
+                    : "step " + std::to_string(step) + " was saved") +
+          formatted("; starts again in %.0f s, %lld of %lld", seconds,
+                    static_cast<long long>(tries), static_cast<long long>(most)),
+      end, print);
 }
 
 bool Restarts::wait(RunEnd &end, const Print &print) {
   if (tries == most)
     return false;
   double seconds = nextPause();
-  print(end.problem + formatted("; looks again in %.0f s, %lld of %lld", seconds,
-                                static_cast<long long>(tries),
-                                static_cast<long long>(most)));
-  return sleep(seconds, end);
+  const std::string why = end.problem + formatted("; looks again in %.0f s, %lld of %lld",
+                                                  seconds, static_cast<long long>(tries),
+                                                  static_cast<long long>(most));
+  return waitFor(seconds, why, end, print);
 }
 
 Expected<RunEnd> runtime::runAgain(RunOptions &options, const Print &print,
