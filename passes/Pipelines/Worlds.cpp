@@ -27,6 +27,31 @@ std::string partita::refusalOfWorlds(const Request &request) {
   return levels.to < Level::L5 ? "--to" + several : "";
 }
 
+static std::string haveBoth(const std::string &a, const std::string &b, int64_t ranks) {
+  return "--mesh " + a + " and --mesh " + b + " both have " + std::to_string(ranks) +
+         (ranks == 1 ? " rank" : " ranks") + ": a world is chosen by their number";
+}
+
+/// Finds two worlds with as many ranks before anything is compiled. Empty: there are
+/// none, or the number of stages decides, which hints may give.
+static std::string refusalOfEqual(const Request &request) {
+  std::vector<std::vector<Mesh>> all = {request.meshes};
+  all.insert(all.end(), request.worlds.begin(), request.worlds.end());
+  auto ranks = [](const std::vector<Mesh> &meshes) {
+    int64_t sum = 0;
+    for (const Mesh &mesh : meshes)
+      sum += mesh.numRanks();
+    return sum;
+  };
+  if (request.cut.stages > 1 || request.hints)
+    return "";
+  for (size_t b = 0; b < all.size(); ++b)
+    for (size_t a = 0; a < b; ++a)
+      if (all[a].size() == all[b].size() && ranks(all[a]) == ranks(all[b]))
+        return haveBoth(str(all[a]), str(all[b]), ranks(all[a]));
+  return "";
+}
+
 /// Says whether the file in `world` is that of `bundle`, byte for byte as far as lists of
 /// blocks tell.
 static bool isEqual(const std::string &bundle, const std::string &world,
@@ -117,10 +142,7 @@ private:
     const int64_t ranks = world->numRanks();
     for (const WorldReport &other : reports)
       if (other.ranks == ranks)
-        return makeError("--mesh " + other.mesh + " and --mesh " + str(meshes) +
-                         " both have " + std::to_string(ranks) +
-                         (ranks == 1 ? " rank" : " ranks") +
-                         ": a world is chosen by their number");
+        return makeError(haveBoth(other.mesh, str(meshes), ranks));
     reports.back().ranks = ranks;
     if (auto ok = share(folder, first, made, *world); !ok)
       return ok;
@@ -152,6 +174,8 @@ partita::compileWorlds(const Request &request, const Progress &progress, StopFla
     });
   if (std::string wrong = refusalOfWorlds(request); !wrong.empty())
     return makeError(wrong);
+  if (std::string wrong = refusalOfEqual(request); !wrong.empty())
+    return makeError(wrong);
   const std::string &output = request.emission.output;
   std::error_code unreadable;
   const bool replaces = request.emission.force && fs::exists(output, unreadable);
@@ -179,7 +203,9 @@ Expected<void> partita::planWorld(const std::string &bundle, int64_t ranks,
                      (known->entries.size() > 1 ? "entries" : "stages") +
                      ", which are not planned again: compile with a --mesh for " +
                      std::to_string(ranks) + " ranks");
-  auto request = requestOf(bundle, {.weightsDir = weightsDir});
+  BundleSource source;
+  source.weightsDir = weightsDir;
+  auto request = requestOf(bundle, source);
   if (!request)
     return tl::unexpected(request.error());
   auto mesh = Mesh::create({{"r", ranks}});

@@ -22,6 +22,7 @@ import time
 import numpy as np
 
 import cluster
+import tier
 import training_models
 from run_checkpoints import Work, ends_with, losses, says, steps_of
 
@@ -214,19 +215,17 @@ def check_kills(work, reference, times, ranks):
 
 
 def check_replan(work, reference):
-    """A world that the bundle has not is planned; without the model the run waits."""
-    done = work.compiled("-o", f"{work.folder}/single", "--mesh", "dp=4")
-    if done.returncode:
-        raise RuntimeError(done.stderr)
+    """A world that the bundle has not is planned; without the model the places are tried again."""
     for name, words, expected in (
-            ("planned", ["--replan"], [r"^plans anew for 3 ranks$", r"^world of 3 ranks, r=3; "]),
-            ("alone", [], [r"^3 of 4 places can be used, the smallest world has 4 ranks; looks",
-                           r"^world of 4 ranks, dp=4$\n[^$]*^world of 4 ranks, dp=4$"])):
+            ("planned", ["1..2", "--replan"],
+             [r"^plans anew for 1 rank$", r"^world of 1 rank, r=1; idle: 1 place$"]),
+            ("alone", ["2", "--restarts", "1"],
+             [r"; starts again in 1 s, 1 of 1$\n^world of 2 ranks, dp=2$"])):
         place = work.place(name)
-        process = work.start("single", place, "--elastic", "2..4", "--steps", "100",
-                             "--save-every", "10", *words, program=[work.partita, "run"])
+        process = work.start("step/worlds/2", place, "--elastic", *words, "--steps", "100",
+                             "--save-every", "10", program=[work.partita, "run"])
         wait_for(process, lambda p=place: steps_done(p) > 15, "steps")
-        os.kill(ranks_of(process.pid)[3], signal.SIGKILL)
+        os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
         text = ends_with(process, 0)
         for line in expected:
             says(line, text)
@@ -247,6 +246,93 @@ def check_signal(work):
     work.run("step", place, *words, program=[work.partita, "run"])
     if steps_of(place)[-1] != 400:
         raise RuntimeError(f"went on to {steps_of(place)}")
+
+
+def told(process, phrase):
+    """The next line of a run that has this phrase."""
+    for line in process.stdout:
+        if phrase in line:
+            return line
+    raise RuntimeError(f"{phrase!r} was not told: {process.communicate()}")
+
+
+def child_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return int(file.read().split()[0])
+
+
+def is_alive(pid):
+    """Whether a process still does something: one that nobody has waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(") ", 1)[1][0] not in "ZX"
+    except OSError:
+        return False
+
+
+def check_breaks(work, reference):
+    """Those that watch ranks are killed, a signal comes between runs, a hostfile is damaged."""
+    place = work.place("breaks")
+    words = ["--elastic", "2", "--steps", "120", "--save-every", "10", "--resume"]
+    process = work.start("step", place, *words, program=[work.partita, "run"])
+
+    def trains(old=()):
+        wait_for(process, lambda: len(set(ranks_of(process.pid).values()) - set(old)) == 2, "ranks")
+        before = steps_done(place)
+        wait_for(process, lambda: steps_done(place) > before + 2, "steps")
+        return ranks_of(process.pid)
+
+    ranks = trains()
+    os.kill(child_of(process.pid), signal.SIGKILL)
+    told(process, "the process that watches mpirun was lost; ")
+    if left := [pid for pid in ranks.values() if is_alive(pid)]:
+        raise RuntimeError(f"ranks {left} outlive their supervisor")
+    ranks = trains(ranks.values())
+    os.kill(child_of(child_of(process.pid)), signal.SIGKILL)
+    told(process, ": mpirun was killed by signal 9 (Killed); ")
+    ranks = trains(ranks.values())
+    os.kill(ranks[0], signal.SIGKILL)
+    told(process, "; starts again in ")
+    process.send_signal(signal.SIGTERM)
+    says("^note: stopped by SIGTERM; --resume goes on$", ends_with(process, 143))
+
+    hosts = f"{work.folder}/hosts"
+    with open(hosts, "w") as file:
+        file.write("localhost slots=2\n")
+    process = work.start("step", place, *words, "--hostfile", hosts, program=[work.partita, "run"])
+    ranks = trains()
+    with open(hosts, "w") as file:
+        file.write("localhost slots=two\n")
+    os.kill(ranks[1], signal.SIGKILL)
+    says("hosts', line 1: expected NAME slots=N, got 'localhost slots=two'; its hosts are taken to be "
+         "as before$", ends_with(process, 0))
+    near("breaks", place, reference, 120)
+    print("a supervisor, mpirun, a signal between runs and a damaged hostfile", flush=True)
+
+
+def check_signal_in_growth(work):
+    """The user's first signal is no second one while the run stops to grow."""
+    place = work.place("growing")
+    process = work.start("step", place, "--elastic", "2..3", "--steps", "4000", "--save-every",
+                         "10", program=[work.partita, "run"])
+    wait_for(process, lambda: steps_done(place) > 12, "steps")
+    ranks = ranks_of(process.pid)
+    os.kill(ranks[2], signal.SIGKILL)
+    told(process, "world of 2 ranks")
+    saved = max(steps_of(place), default=0)
+    wait_for(process, lambda: max(steps_of(place), default=0) > saved, "a generation")
+    stopped = ranks_of(process.pid).values()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    told(process, "which is saved: stops behind another one")
+    time.sleep(0.7)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    says("^note: stopped by SIGTERM; --resume goes on$", ends_with(process, 143))
+    if steps_of(place)[-1] != steps_done(place):
+        raise RuntimeError(f"{steps_done(place)} steps, saved {steps_of(place)}")
 
 
 def check_hosts(work, reference):
@@ -309,7 +395,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("partita")
     parser.add_argument("partita_run")
-    parser.add_argument("--times", type=int, default=2, help="ranks that are killed")
+    parser.add_argument("--times", type=int, default=1 if tier.is_quick() else 2,
+                        help="ranks that are killed")
     parser.add_argument("--ranks", type=int, default=4, help="of the largest world")
     parser.add_argument("--hosts", action="store_true", help="ranks on hosts of namespaces")
     arguments = parser.parse_args()
@@ -338,6 +425,8 @@ def main():
             check_bundle(work, reference)
             check_errors(work)
             check_signal(work)
+            check_signal_in_growth(work)
+            check_breaks(work, reference)
             check_replan(work, reference)
         check_kills(work, reference, arguments.times, arguments.ranks)
 

@@ -159,13 +159,16 @@ static Expected<std::string> placedBundle(const Options &options) {
   auto worlds = readWorlds(options.bundle);
   if (!worlds)
     return tl::unexpected(worlds.error());
-  const int64_t most = options.line.run.elastic->most;
-  for (auto it = worlds->rbegin(); it != worlds->rend(); ++it)
-    if (it->ranks <= most)
+  const auto [least, most] = *options.line.run.elastic;
+  std::string numbers;
+  for (auto it = worlds->rbegin(); it != worlds->rend(); ++it) {
+    if (it->ranks >= least && it->ranks <= most)
       return it->folder;
-  return makeError("behind --: --elastic allows at most " + std::to_string(most) +
-                   " ranks, the smallest world of '" + options.bundle + "' has " +
-                   std::to_string(worlds->front().ranks));
+    numbers.insert(0, std::to_string(it->ranks) + (numbers.empty() ? "" : ", "));
+  }
+  return makeError("behind --: --elastic " + std::to_string(least) + ".." +
+                   std::to_string(most) + ": '" + options.bundle +
+                   "' has no world of so many ranks; it has " + numbers);
 }
 
 static Expected<Deployment> deploymentOf(const Options &options) {

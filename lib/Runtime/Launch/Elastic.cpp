@@ -74,30 +74,30 @@ public:
     std::error_code told; // by who writes there
     std::filesystem::create_directories(checkpoints().folder, told);
     for (;;) {
-      if (auto ok = places.look(); !ok)
-        return tl::unexpected(ok.error());
-      plan(places.usable());
-      const World *world = fitting(places.usable());
+      auto told = places.look();
+      if (!told)
+        return tl::unexpected(told.error());
+      if (!told->empty())
+        print(*told);
+      const World *world = choose();
+      if (!world && worlds.empty() && !refusal.empty())
+        return makeError(refusal);
       if (!world) {
-        const std::string why = shortage();
-        if (!restarts.wait(why, print))
-          return RunEnd::lost(why);
-        places.forgive();
+        RunEnd end = RunEnd::lost(shortage());
+        if (!restarts.wait(end, print))
+          return end;
         continue;
       }
       auto end = runIn(*world);
       if (!end)
         return end;
       checkpoints().resume = true;
-      if (end->isGrowing && end->problem.empty()) {
+      if (end->isGrowing) {
         places.forgive();
         continue;
       }
-      const bool isStuck = end->isGrowing; // within --grace
-      if (!isStuck && (!end->isLost || end->signal != 0))
+      if (!end->isLost || end->signal != 0)
         return end;
-      if (isStuck)
-        *end = RunEnd::lost(end->problem);
       places.lose(end->lostRank);
       if (!restarts.again(*end, print))
         return end;
@@ -112,6 +112,17 @@ private:
     auto fits = [&](const World &world) { return world.ranks <= count; };
     auto it = std::find_if(worlds.rbegin(), worlds.rend(), fits);
     return it == worlds.rend() ? nullptr : &*it;
+  }
+
+  /// The world that goes on. Where too few places are left since ranks were lost, these
+  /// places are tried again: the pause behind the loss is over. Null: none is small
+  /// enough.
+  const World *choose() {
+    plan(places.usable());
+    if (const World *world = fitting(places.usable()))
+      return world;
+    places.forgive();
+    return fitting(places.usable());
   }
 
   /// The number of ranks that is wanted on so many places, if no world has it and one can
@@ -134,7 +145,8 @@ private:
     auto folder = options.planWorld(ranks);
     auto made = folder.and_then([](const std::string &it) { return readBundle(it); });
     if (!made) {
-      print("no world of " + ranksText(ranks) + ": " + made.error().message);
+      refusal = "no world of " + ranksText(ranks) + ": " + made.error().message;
+      print(refusal);
       refused.insert(ranks);
       return;
     }
@@ -201,6 +213,7 @@ private:
   RunOptions options;
   std::vector<World> worlds;
   std::set<int64_t> refused; ///< numbers of ranks for which no world can be made
+  std::string refusal;       ///< why the last of them cannot
   Places places;
   const Print &print;
   Restarts restarts;

@@ -89,13 +89,13 @@ public:
   /// A run begins.
   void begin();
   /// The run that had begun was lost. Prints a line, waits, and is true; or says that it
-  /// is to end, and how, in `end`. `how`: what differs from the run before, for the line.
-  bool again(RunEnd &end, const Print &print, const std::string &how = {});
-  /// Nothing could begin: it waits likewise. False: often enough.
-  bool wait(const std::string &why, const Print &print);
+  /// is to end, and how, in `end`: that was often enough, or SIGTERM or SIGINT came.
+  bool again(RunEnd &end, const Print &print);
+  /// Nothing could begin, as `end` says: likewise.
+  bool wait(RunEnd &end, const Print &print);
 
 private:
-  double pause();
+  double nextPause();
   const std::string folder;
   const int64_t most;
   int64_t tries = 0, newest;

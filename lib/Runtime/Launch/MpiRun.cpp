@@ -26,6 +26,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace partita;
@@ -36,6 +37,10 @@ using Clock = std::chrono::steady_clock;
 static constexpr std::chrono::milliseconds grace{2000};
 /// The same when the ranks have ended and why is known: time to remove its files.
 static constexpr std::chrono::milliseconds shortGrace{300};
+/// Asks a supervisor to stop the run behind a step that is saved, as it may go on with
+/// more ranks. SIGTERM would be taken for the user's, whose second one ends a run at
+/// once.
+static constexpr int growSignal = SIGUSR1;
 /// What mpirun gets at least to start the ranks and let them meet.
 static constexpr double startSeconds = 60;
 
@@ -157,7 +162,8 @@ static Expected<std::string> temporaryFolder() {
 namespace {
 
 /// The page, and the folder of its file. Open MPI's shared memory goes there too: ranks
-/// that are killed leave it behind.
+/// that are killed leave it behind. The parent makes it, and removes it where the
+/// supervisor was killed.
 struct PageFile {
   std::string folder, path;
   std::unique_ptr<Page> page;
@@ -174,26 +180,27 @@ struct PageFile {
     page = std::move(*made);
     return {};
   }
-  ~PageFile() {
-    if (folder.empty())
-      return;
+  void remove() {
     std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
+    if (!folder.empty())
+      std::filesystem::remove_all(folder, ignored);
   }
+  PageFile() = default;
+  PageFile(const PageFile &) = delete;
+  PageFile &operator=(const PageFile &) = delete;
+  ~PageFile() { remove(); }
 };
 
 /// Starts mpirun and stays with it to the end.
 class Supervisor {
 public:
   /// `stopping`: signals that ask for a checkpoint, which wait already; null: none do.
-  Supervisor(const RunOptions &options, const Bundle &bundle, pid_t parent,
-             const StopSignals *stopping)
-      : options(options), bundle(bundle), pulses(bundle.numRanks()), parent(parent),
-        stopping(stopping) {}
+  Supervisor(const RunOptions &options, const Bundle &bundle, PageFile &file,
+             Page &answer, pid_t parent, const StopSignals *stopping)
+      : options(options), bundle(bundle), file(file), answer(answer),
+        pulses(bundle.numRanks()), parent(parent), stopping(stopping) {}
 
   Expected<RunEnd> run() {
-    if (auto ok = file.make(bundle.numRanks()); !ok)
-      return tl::unexpected(ok.error());
     auto opened = RunLogs::ofSupervisor(options);
     if (!opened)
       return tl::unexpected(opened.error());
@@ -225,6 +232,7 @@ private:
   void askToStop();
   Expected<RunEnd> result();
   Expected<RunEnd> remoteResult();
+  Expected<RunEnd> endOfMpirun(int asked);
   int deadRank();
   /// The rank of the reason, else the one that mpirun tells of; -1: neither is known.
   int lostOrDead() {
@@ -259,12 +267,14 @@ private:
 
   const RunOptions &options;
   const Bundle &bundle;
-  PageFile file;
+  PageFile &file;
+  Page &answer; ///< gets mpirun's pid
   std::vector<Pulse> pulses;
   pid_t parent;
   const StopSignals *stopping;
   StopRequest request;
-  bool isAsked = false; ///< rank 0 knows of the request
+  bool isGrowing = false; ///< the parent asks for a stop, of which there is no haste
+  bool isAsked = false;   ///< rank 0 knows of either
   sigset_t before{};
   int signals = -1, errors = -1;
   pid_t mpirun = -1;
@@ -288,7 +298,7 @@ private:
 Expected<void> Supervisor::catchSignals() {
   sigset_t set;
   sigemptyset(&set);
-  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD})
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD, growSignal})
     sigaddset(&set, signal);
   ::sigprocmask(SIG_BLOCK, &set, &before);
   signals = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -353,6 +363,7 @@ Expected<void> Supervisor::startMpirun() {
   mpirun = ::fork();
   if (mpirun == 0)
     becomeMpirun(pipes[1], parent);
+  answer.process(0).pid.store(mpirun);
   ::close(pipes[1]);
   errors = pipes[0];
   return mpirun < 0 ? failed("cannot start mpirun") : Expected<void>();
@@ -417,6 +428,8 @@ void Supervisor::readSignals() {
 /// Whether the signal is one behind which the ranks save. The end of the parent is none:
 /// whoever starts the run again must not find it still writing.
 bool Supervisor::stop(int signal) {
+  if (signal == growSignal)
+    return isGrowing = true;
   bool isStop = signal == SIGTERM || signal == SIGINT;
   if (!stopping || !isStop || ::getppid() != parent)
     return false;
@@ -428,7 +441,7 @@ bool Supervisor::stop(int signal) {
 
 /// mpirun, told to end, would leave the ranks a second. Rank 0 tells the others.
 void Supervisor::askToStop() {
-  if (request.signal == 0 || isAsked)
+  if ((request.signal == 0 && !isGrowing) || isAsked)
     return;
   // The signal is passed on to all ranks; one that has not begun would die of it.
   if (isRemote() && ranksJoined == bundle.numRanks())
@@ -529,6 +542,9 @@ Expected<RunEnd> Supervisor::result() {
                   : makeError(reason);
   if (mpirunEnded && WIFEXITED(mpirunStatus) && WEXITSTATUS(mpirunStatus) == 0)
     return RunEnd();
+  const bool isTold = text.find(mpi::signalPhrase) != std::string::npos;
+  if (!isTold && mpirunEnded && WIFSIGNALED(mpirunStatus))
+    return endOfMpirun(0);
   std::string why = "ended unexpectedly";
   int signal = SIGKILL; // hosts and links that are lost leave no signal
   if (size_t at = text.find(mpi::signalPhrase); at != std::string::npos) {
@@ -541,6 +557,15 @@ Expected<RunEnd> Supervisor::result() {
                    placeOf(options, bundle, page(), rank) + ": the process " + why,
                    /*asked=*/0, rank);
   return makeError("mpirun failed: " + text.substr(0, 400));
+}
+
+/// mpirun itself was killed: no rank is at fault.
+Expected<RunEnd> Supervisor::endOfMpirun(int asked) {
+  const int signal = WIFSIGNALED(mpirunStatus) ? WTERMSIG(mpirunStatus) : SIGKILL;
+  return endedBy(signal,
+                 "mpirun was killed by signal " + std::to_string(signal) + " (" +
+                     ::strsignal(signal) + ")",
+                 asked);
 }
 
 /// A host that is gone takes connections of its ranks along, of which the other ranks
@@ -558,8 +583,7 @@ Expected<RunEnd> Supervisor::remoteResult() {
   if (status == signalStatus + SIGTERM)
     return RunEnd::lost("a rank was ended by SIGTERM", request.signal);
   if (status < 0)
-    return endedBy(WIFSIGNALED(mpirunStatus) ? WTERMSIG(mpirunStatus) : SIGKILL,
-                   "mpirun ended unexpectedly", request.signal);
+    return endOfMpirun(request.signal);
   return makeError("mpirun failed: " + text.substr(0, 400));
 }
 
@@ -568,12 +592,13 @@ Expected<RunEnd> Supervisor::remoteResult() {
 //===----------------------------------------------------------------------===//
 
 [[noreturn]] static void supervise(const RunOptions &options, const Bundle &bundle,
-                                   Page &answer, pid_t parent,
+                                   PageFile &file, Page &answer, pid_t parent,
                                    const StopSignals *stopping) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent)
     ::_exit(1);
-  auto end = Supervisor(options, bundle, parent, stopping).run();
+  auto end = Supervisor(options, bundle, file, answer, parent, stopping).run();
+  file.remove();
   if (!end || !end->problem.empty())
     answer.setError(end ? end->problem : end.error().message);
   if (end)
@@ -611,7 +636,22 @@ static ChildEnd awaitChild(pid_t child, const StopSignals *stopping,
       continue;
     next = Clock::now() + between;
     if ((end.isGrowing = grows()))
-      ::kill(child, SIGTERM);
+      ::kill(child, growSignal);
+  }
+}
+
+/// Ends what a supervisor that was killed has left: mpirun and the ranks of this host.
+/// They would go on writing into the folder from which the next run reads.
+static void endOrphans(Page &page, pid_t mpirun) {
+  if (mpirun > 0)
+    ::kill(-mpirun, SIGKILL);
+  const auto until = Clock::now() + grace;
+  for (int64_t r = 0; r < page.ranks(); ++r) {
+    pid_t pid = page.process(r).pid.load();
+    if (pid == 0 || page.process(r).end.load() != ProcessLife::Running)
+      continue;
+    while (isAlive(pid) && ::kill(pid, SIGKILL) == 0 && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
@@ -623,6 +663,9 @@ static Expected<RunEnd> launch(const RunOptions &options,
   if (!options.hostfile.empty())
     if (auto ok = checkHostfile(options.hostfile, bundle->numRanks()); !ok)
       return tl::unexpected(ok.error());
+  PageFile file;
+  if (auto ok = file.make(bundle->numRanks()); !ok)
+    return tl::unexpected(ok.error());
   auto answer = Page::anonymous(1);
   if (!answer)
     return tl::unexpected(answer.error());
@@ -635,8 +678,10 @@ static Expected<RunEnd> launch(const RunOptions &options,
   if (child < 0)
     return tl::unexpected(failed("cannot start a process").error());
   if (child == 0)
-    supervise(options, *bundle, **answer, parent, stopping);
+    supervise(options, *bundle, file, **answer, parent, stopping);
   const auto [status, asked, isGrowing] = awaitChild(child, stopping, grows);
+  if (WIFSIGNALED(status))
+    endOrphans(*file.page, (*answer)->process(0).pid.load());
   std::string error = (*answer)->error();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return RunEnd();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <sstream>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -67,8 +68,13 @@ Probe::Probe(const std::string &host) : begin(Clock::now()) {
   for (std::string &word : words)
     arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  const pid_t parent = ::getpid();
   child = ::fork();
   if (child == 0) {
+    // A launcher that is killed leaves nobody who would end this process.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent)
+      ::_exit(1);
     ::setpgid(0, 0);
     sigset_t none;
     sigemptyset(&none);
@@ -125,15 +131,17 @@ const Places::Host *Places::find(const std::string &name) const {
   return it == all.end() ? nullptr : &*it;
 }
 
-Expected<void> Places::look() {
+Expected<std::string> Places::look() {
   if (hostfile.empty())
-    return {};
+    return "";
   probes.clear();
   auto hosts = readHostfile(hostfile);
-  if (!hosts)
+  if (!hosts && all.empty())
     return tl::unexpected(hosts.error());
+  if (hosts)
+    current = std::move(*hosts);
   all.clear();
-  for (const HostSlots &host : *hosts) {
+  for (const HostSlots &host : current) {
     all.push_back({host.name, host.slots, false});
     probes.emplace(host.name, Probe(host.name));
   }
@@ -148,9 +156,8 @@ Expected<void> Places::look() {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   probes.clear();
-  current = std::move(*hosts);
   asked = Clock::now();
-  return {};
+  return hosts ? "" : hosts.error().message + "; its hosts are taken to be as before";
 }
 
 /// Begins to ask hosts that had no answer for us, unless that was done just now.

@@ -42,8 +42,9 @@ public:
   static Expected<Places> of(const std::string &hostfile, int64_t count);
 
   /// Reads the hostfile anew and asks all hosts, which takes some seconds at most. For a
-  /// moment at which no rank runs.
-  Expected<void> look();
+  /// moment at which no rank runs. A sentence where the file cannot be read any more and
+  /// its hosts are those of before; an error where it never could.
+  Expected<std::string> look();
   /// Places that a look and forgive() would give, without waiting, for a moment at which
   /// ranks run: hosts that are out, or new in the file, are asked from time to time.
   int64_t prospect();

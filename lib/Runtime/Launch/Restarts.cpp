@@ -1,5 +1,6 @@
 //===- Restarts.cpp - Runs that lose a rank and go on ---------------------===//
 #include "Internal.h"
+#include "StopSignal.h"
 
 #include "partita/Base/Units.h"
 #include "partita/Runtime/Checkpoint.h"
@@ -9,7 +10,6 @@
 #include <csignal>
 #include <ctime>
 #include <sys/stat.h>
-#include <thread>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -54,13 +54,25 @@ Restarts::Restarts(std::string folder, int64_t most)
 
 void Restarts::begin() { began = Clock::now(); }
 
-double Restarts::pause() {
+double Restarts::nextPause() {
   double factor = static_cast<double>(int64_t(1) << std::min(tries, int64_t(20)));
   ++tries;
   return std::min(firstPause * factor, mostPause);
 }
 
-bool Restarts::again(RunEnd &end, const Print &print, const std::string &how) {
+/// Tells why the run waits, and waits. Everything that can be saved is: a signal ends the
+/// run at once, also one that comes as soon as the line is read.
+static bool waitFor(double seconds, const std::string &why, RunEnd &end,
+                    const Print &print) {
+  StopSignals signals;
+  print(why);
+  const int signal = signals.await(seconds);
+  if (signal != 0)
+    end = RunEnd{signal};
+  return signal == 0;
+}
+
+bool Restarts::again(RunEnd &end, const Print &print) {
   double ran = std::chrono::duration<double>(Clock::now() - began).count();
   auto [step, since] = newestOf(folder);
   if (step > newest)
@@ -72,26 +84,27 @@ bool Restarts::again(RunEnd &end, const Print &print, const std::string &how) {
                    " without a new generation (--restarts)";
     return false;
   }
-  double seconds = pause();
-  print("lost at " + timeText() + ": " + end.problem +
-        formatted("; %.1f s behind the last start, of which %.1f s are lost since ", ran,
-                  step < 0 ? ran : std::min(since, ran)) +
-        (step < 0 ? std::string("the begin, as nothing is saved")
-                  : "step " + std::to_string(step) + " was saved") +
-        formatted("; starts again %sin %.0f s, %lld of %lld", how.c_str(), seconds,
-                  static_cast<long long>(tries), static_cast<long long>(most)));
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  return true;
+  double seconds = nextPause();
+  return waitFor(
+      seconds,
+      "lost at " + timeText() + ": " + end.problem +
+          formatted("; %.1f s behind the last start, of which %.1f s are lost since ",
+                    ran, step < 0 ? ran : std::min(since, ran)) +
+          (step < 0 ? std::string("the begin, as nothing is saved")
+                    : "step " + std::to_string(step) + " was saved") +
+          formatted("; starts again in %.0f s, %lld of %lld", seconds,
+                    static_cast<long long>(tries), static_cast<long long>(most)),
+      end, print);
 }
 
-bool Restarts::wait(const std::string &why, const Print &print) {
+bool Restarts::wait(RunEnd &end, const Print &print) {
   if (tries == most)
     return false;
-  double seconds = pause();
-  print(why + formatted("; looks again in %.0f s, %lld of %lld", seconds,
-                        static_cast<long long>(tries), static_cast<long long>(most)));
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  return true;
+  double seconds = nextPause();
+  const std::string why = end.problem + formatted("; looks again in %.0f s, %lld of %lld",
+                                                  seconds, static_cast<long long>(tries),
+                                                  static_cast<long long>(most));
+  return waitFor(seconds, why, end, print);
 }
 
 Expected<RunEnd> runtime::runAgain(RunOptions &options, const Print &print,
