@@ -99,16 +99,17 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
   };
   auto options = std::make_shared<Options>(Request(), CommandOptions(*command));
   Request &request = options->request;
-  command->footer("Examples:\n"
-                  "  partita compile gpt2.onnx -o gpt2.bundle --mesh dp=2,tp=4\n"
-                  "  partita compile gpt2.onnx -o g --mesh tp=2 --hints hints.json\n"
-                  "  partita compile bert.onnx -o b --mesh tp=4 --hints megatron "
-                  "--shape batch=2 --shape sequence=32\n"
-                  "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
-                  "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2\n"
-                  "  partita compile model.onnx -o e --train step.json --mesh dp=2 --mesh "
-                  "dp=4\n"
-                  "  partita compile ranks/rank-*.onnx -o g --mesh tp=4 --mode manual");
+  command->footer(
+      "Examples:\n"
+      "  partita compile gpt2.onnx -o gpt2.bundle --mesh dp=2,tp=4\n"
+      "  partita compile gpt2.onnx -o g --mesh tp=2 --hints hints.json\n"
+      "  partita compile bert.onnx -o b --mesh tp=4 --hints megatron "
+      "--shape batch=2 --shape sequence=32\n"
+      "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
+      "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2\n"
+      "  partita compile model.onnx -o e --train step.json --mesh dp=2 --mesh "
+      "dp=4\n"
+      "  partita compile ranks/rank-*.onnx -o g --mesh tp=4 --mode manual");
   command
       ->add_option_function<std::vector<std::string>>(
           "model",
