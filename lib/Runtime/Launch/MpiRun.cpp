@@ -23,6 +23,7 @@
 #include <filesystem>
 #include <fstream>
 #include <poll.h>
+#include <sstream>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -41,6 +42,8 @@ static constexpr std::chrono::milliseconds shortGrace{300};
 /// more ranks. SIGTERM would be taken for the user's, whose second one ends a run at
 /// once.
 static constexpr int growSignal = SIGUSR1;
+/// The time in which mpirun tells of a rank that has ended, if it is not held up.
+static constexpr std::chrono::milliseconds mpirunTells{1500};
 /// What mpirun gets at least to start the ranks and let them meet.
 static constexpr double startSeconds = 60;
 
@@ -138,6 +141,24 @@ static bool isAlive(pid_t pid) {
   return name == std::string::npos || (stat[name + 2] != 'Z' && stat[name + 2] != 'X');
 }
 
+/// Wait status of a process that has ended and that its parent has not asked for; absent:
+/// it lives, or is gone.
+static std::optional<int> statusOfZombie(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  if (!std::getline(file, stat))
+    return std::nullopt;
+  // From the state on, the third word; the 52nd is the status.
+  std::istringstream words(stat.substr(stat.rfind(") ") + 2));
+  std::vector<std::string> rest;
+  for (std::string word; words >> word;)
+    rest.push_back(word);
+  constexpr size_t status = 52 - 3;
+  if (rest.size() <= status || rest[0] != "Z")
+    return std::nullopt;
+  return std::atoi(rest[status].c_str());
+}
+
 static Expected<void> failed(const std::string &what) {
   return makeError(what + ": " + std::strerror(errno));
 }
@@ -198,7 +219,8 @@ public:
   Supervisor(const RunOptions &options, const Bundle &bundle, PageFile &file,
              Page &answer, pid_t parent, const StopSignals *stopping)
       : options(options), bundle(bundle), file(file), answer(answer),
-        pulses(bundle.numRanks()), parent(parent), stopping(stopping) {}
+        pulses(bundle.numRanks()), ended(bundle.numRanks()), parent(parent),
+        stopping(stopping) {}
 
   Expected<RunEnd> run() {
     auto opened = RunLogs::ofSupervisor(options);
@@ -227,6 +249,7 @@ private:
   void readMarks();
   void readSignals();
   void watchRanks();
+  void watchEnd(int rank);
   void finish();
   bool stop(int signal);
   void askToStop();
@@ -270,6 +293,7 @@ private:
   PageFile &file;
   Page &answer; ///< gets mpirun's pid
   std::vector<Pulse> pulses;
+  std::vector<Clock::time_point> ended; ///< by rank, when it was first seen as a zombie
   pid_t parent;
   const StopSignals *stopping;
   StopRequest request;
@@ -350,8 +374,12 @@ void Supervisor::setEnvironment() {
   const char *own = std::getenv("TMPDIR");
   if (::access(own ? own : "/tmp", W_OK | X_OK) != 0)
     ::setenv("TMPDIR", file.folder.c_str(), 1);
-  // Unless the user chose another place.
+  // Unless the user chose other places. At each of its ends mpirun looks at all that runs
+  // have left in its usual one, those too that were killed: with thousands of them a rank
+  // that is lost would be told of after a minute. Paths of sockets are short.
   ::setenv("OMPI_MCA_btl_vader_backing_directory", file.folder.c_str(), 0);
+  if (file.folder.size() < 40)
+    ::setenv("OMPI_MCA_orte_tmpdir_base", file.folder.c_str(), 0);
 }
 
 Expected<void> Supervisor::startMpirun() {
@@ -491,7 +519,31 @@ void Supervisor::watchRanks() {
                       ": no sign of life of the process for " +
                       secondsText(options.timeout),
                   /*lost=*/true, rank);
+    watchEnd(rank);
   }
+}
+
+/// Tells of a rank that ended without a word, where mpirun, which would, is busy with
+/// something else for long.
+void Supervisor::watchEnd(int rank) {
+  ProcessLife &life = page().process(rank);
+  Clock::time_point &since = ended[static_cast<size_t>(rank)];
+  std::optional<int> status = life.end.load() == ProcessLife::Running
+                                  ? statusOfZombie(life.pid.load())
+                                  : std::nullopt;
+  if (!status || !WIFSIGNALED(*status))
+    return;
+  if (since == Clock::time_point()) {
+    since = Clock::now();
+    return;
+  }
+  if (Clock::now() - since < mpirunTells)
+    return;
+  const int signal = WTERMSIG(*status);
+  const std::string why = placeOf(options, bundle, page(), rank) +
+                          ": the process was killed by signal " + std::to_string(signal) +
+                          " (" + ::strsignal(signal) + ")";
+  over(why, endedBy(signal, why).has_value(), rank);
 }
 
 /// Nothing is left behind: what mpirun did not end is ended here.
