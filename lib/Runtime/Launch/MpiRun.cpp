@@ -159,6 +159,17 @@ static std::optional<int> statusOfZombie(pid_t pid) {
   return std::atoi(rest[status].c_str());
 }
 
+/// Says whether a process is one of the run with this page. Its number alone does not say
+/// so: the rank may be gone, and another process have the number.
+static bool isOfRun(pid_t pid, const std::string &page) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  const std::string entry = std::string(mpi::pageVariable) + "=" + page;
+  for (std::string word; std::getline(file, word, '\0');)
+    if (word == entry)
+      return true;
+  return false;
+}
+
 static Expected<void> failed(const std::string &what) {
   return makeError(what + ": " + std::strerror(errno));
 }
@@ -555,10 +566,10 @@ void Supervisor::finish() {
   }
   readErrors();
   ::kill(-mpirun, SIGKILL);
-  // The ranks die with mpirun; a stopped one, too, only when told.
+  // The ranks die with mpirun; a stopped one, or one that waits for mpirun at its own
+  // end, only when told.
   for (int64_t r = 0; r < page().ranks(); ++r)
-    if (pid_t pid = page().process(r).pid.load();
-        pid != 0 && page().process(r).end.load() == ProcessLife::Running)
+    if (pid_t pid = page().process(r).pid.load(); pid != 0 && isOfRun(pid, file.path))
       ::kill(pid, SIGKILL);
 }
 

@@ -301,7 +301,9 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
   auto says = [&](const char *word) {
     return ok.error().message.find(word) != std::string::npos;
   };
-  if (!ok && isReaderGone(STDOUT_FILENO) && (says("signal 13") || says("SIGPIPE")))
+  // mpirun itself may crash of such a pipe.
+  bool isOfPipe = !ok && (says("signal 13") || says("SIGPIPE") || says("mpirun was"));
+  if (isOfPipe && isReaderGone(STDOUT_FILENO))
     ::raise(SIGPIPE);
   return ok;
 }
