@@ -48,7 +48,7 @@ def loss(rows, factors):
 
 
 def descend(rows, start):
-    """One factor after the other, with steps that get smaller."""
+    """Moves one factor after the other, by steps that get smaller."""
     factors = dict.fromkeys(PAIRS, start)
     best, step = loss(rows, factors), 0.32
     while step > 0.004:

@@ -258,7 +258,7 @@ def child_of(pid):
 
 
 def is_alive(pid):
-    """Whether a process still does something: one that nobody has waited for does not."""
+    """Says whether a process still does something: a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(") ", 1)[1][0] not in "ZX"

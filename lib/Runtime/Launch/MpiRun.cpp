@@ -704,7 +704,7 @@ static ChildEnd awaitChild(pid_t child, const StopSignals *stopping,
 }
 
 /// Ends what a supervisor that was killed has left: mpirun and the ranks of this host.
-/// They would go on writing into the folder from which the next run reads.
+/// Ranks that go on would write into the folder from which the next run reads.
 static void endOrphans(Page &page, pid_t mpirun) {
   if (mpirun > 0)
     ::kill(-mpirun, SIGKILL);
