@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 
 using namespace partita;
@@ -18,12 +19,14 @@ static std::string plainPath(std::string path) {
   return path;
 }
 
-static Expected<std::string> unusedPath(const std::string &out) {
+/// The path of what is not there yet, and a folder beside it.
+static Expected<std::pair<std::string, Aside>> besideUnused(const std::string &out) {
   std::string path = plainPath(out);
   struct stat info;
   if (::lstat(path.c_str(), &info) == 0)
     return makeError("output '" + path + "' exists already");
-  return path;
+  return Aside::folder(path).map(
+      [&](Aside aside) { return std::pair(path, std::move(aside)); });
 }
 
 //===-- By several steps --------------------------------------------------===//
@@ -45,16 +48,11 @@ Expected<BundlePlace> BundlePlace::replacing(const std::string &out) {
 }
 
 Expected<BundlePlace> BundlePlace::fresh(const std::string &out) {
-  auto path = unusedPath(out);
-  if (!path)
-    return tl::unexpected(path.error());
-  auto aside = Aside::folder(*path);
-  if (!aside)
-    return tl::unexpected(aside.error());
-  BundlePlace result;
-  result.out = *path;
-  result.aside = std::move(*aside);
-  return result;
+  return besideUnused(out).map([](auto made) {
+    BundlePlace result;
+    std::tie(result.out, result.aside) = std::move(made);
+    return result;
+  });
 }
 
 Expected<void> BundlePlace::commit() {
@@ -68,16 +66,11 @@ Expected<void> BundlePlace::commit() {
 //===-- A new one ---------------------------------------------------------===//
 
 Expected<BundleWriter> BundleWriter::create(const std::string &out) {
-  auto path = unusedPath(out);
-  if (!path)
-    return tl::unexpected(path.error());
-  auto aside = Aside::folder(*path);
-  if (!aside)
-    return tl::unexpected(aside.error());
-  BundleWriter writer;
-  writer.out = *path;
-  writer.aside = std::move(*aside);
-  return writer;
+  return besideUnused(out).map([](auto made) {
+    BundleWriter writer;
+    std::tie(writer.out, writer.aside) = std::move(made);
+    return writer;
+  });
 }
 
 Expected<void> BundleWriter::commit(Bundle bundle) {

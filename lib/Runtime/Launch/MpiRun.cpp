@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <poll.h>
 #include <sstream>
 #include <sys/prctl.h>
@@ -127,36 +128,32 @@ static int threadsOf(const RunOptions &o, const Bundle &bundle) {
                         : o.threads.value_or(compiled);
 }
 
-/// Whether a process still does something. One that has ended and that mpirun, its
-/// parent, has not asked for yet does nothing: an mpirun that hangs never asks.
-static bool isAlive(pid_t pid) {
-  if (::kill(pid, 0) != 0)
-    return false;
-  // Reading fails where the process goes meanwhile: without a line it is gone.
+/// Words of /proc/PID/stat from the state on, which is the third; none where the process
+/// is gone, perhaps while the file is read.
+static std::vector<std::string> statOf(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat;
-  if (!std::getline(file, stat))
-    return false;
+  std::getline(file, stat);
   size_t name = stat.rfind(") ");
-  return name == std::string::npos || (stat[name + 2] != 'Z' && stat[name + 2] != 'X');
+  std::istringstream words(name == std::string::npos ? "" : stat.substr(name + 2));
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+/// Says whether a process still does something. A process that has ended and that mpirun,
+/// its parent, has not asked for yet does nothing: an mpirun that hangs never asks.
+static bool isAlive(pid_t pid) {
+  const std::vector<std::string> stat = statOf(pid);
+  return !stat.empty() && stat[0] != "Z" && stat[0] != "X";
 }
 
 /// Wait status of a process that has ended and that its parent has not asked for; absent:
 /// it lives, or is gone.
 static std::optional<int> statusOfZombie(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat;
-  if (!std::getline(file, stat))
+  constexpr size_t status = 52 - 3; // the 52nd word of all
+  const std::vector<std::string> stat = statOf(pid);
+  if (stat.size() <= status || stat[0] != "Z")
     return std::nullopt;
-  // From the state on, the third word; the 52nd is the status.
-  std::istringstream words(stat.substr(stat.rfind(") ") + 2));
-  std::vector<std::string> rest;
-  for (std::string word; words >> word;)
-    rest.push_back(word);
-  constexpr size_t status = 52 - 3;
-  if (rest.size() <= status || rest[0] != "Z")
-    return std::nullopt;
-  return std::atoi(rest[status].c_str());
+  return std::atoi(stat[status].c_str());
 }
 
 /// Says whether a process is one of the run with this page. Its number alone does not say
