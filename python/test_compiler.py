@@ -51,6 +51,14 @@ def check_commands(folder, model, weights):
     assert partita.report(bundle)["stages"][0]["mesh"] == "dp=2,tp=2"
     planned = partita.plan(model, mesh="tp=2", shapes={"batch": 64}, work=10_000)
     assert planned["plan"]["entries"][0]["certificate"]["step_seconds"] > 0
+    worlds = partita.compile(model, folder / "worlds", mesh=["tp=2", "tp=4"],
+                             shapes={"x": (4, 16)})
+    assert [world["ranks"] for world in worlds["worlds"]] == [4], worlds
+    assert partita.verify(folder / "worlds/worlds/4")["verdict"] == "checked: equal"
+    for mesh, words in ((["tp=2", ""], "a mesh is empty"), ([2], "mesh"),
+                        (["tp=2", "dp=2"], "both have 2 ranks")):
+        expect_error(words, lambda mesh=mesh: partita.compile(
+            model, folder / "no", mesh=mesh, shapes={"x": (4, 16)}))
     again = partita.compile(model, folder / "planned", mesh="tp=2", shapes={"batch": 64},
                             plan=planned["plan"])
     assert again["bundle"].endswith("planned")

@@ -100,7 +100,8 @@ def compile(model, output, *, cancel=None, **options):
     stages, groups, micro_batches, schedule, threads, target, target_cpu, force, states,
     compute ("bf16", "f16"), keep_f32, copy_weights, hash_weights;
     shapes={"x": (1, 128)} and constants={"n": "n.npy"}. hints, cluster, train and plan may
-    be dicts. A list of files is a program per rank (docs/rank-files.md). Returns a dict: bundle, notes, seconds, memory, received_bytes."""
+    be dicts. A list of meshes makes a world of each
+    (docs/elastic.md). A list of files is a program per rank (docs/rank-files.md). Returns a dict: bundle, notes, seconds, memory, received_bytes."""
     files = list(model) if isinstance(model, (list, tuple)) else [model]
     if len(files) > 1:
         options["other_ranks"] = [os.fspath(file) for file in files[1:]]

@@ -64,7 +64,9 @@ template <typename Set> void addMesh(Set &set, Request &request) {
 template <typename Set> void addWorlds(Set &set, Request &request) {
   set.repeated(
       "mesh",
-      [&request](const std::string &text) {
+      [&request](const std::string &text) -> Expected<void> {
+        if (text.empty())
+          return makeError("a mesh is empty; one rank is the mesh r=1");
         return readMeshes(text).map([&](std::vector<Mesh> meshes) {
           if (request.meshes.empty())
             request.meshes = std::move(meshes);

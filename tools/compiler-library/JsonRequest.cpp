@@ -44,7 +44,7 @@ public:
   }
   template <typename Read>
   void repeated(const char *name, const Read &read, const char *help) {
-    if (has(name) && request.at(name)->asStrings())
+    if (has(name) && request.at(name)->elements())
       texts(name, name, read, help);
     else
       text(name, read);
