@@ -207,7 +207,7 @@ template <typename Op> static LogicalResult verifyAttention(Op op) {
 
 template <typename Op> static LogicalResult verifyGradient(Op op) {
   Type statistic = graph::detail::statisticType(op.getQ().getType());
-  for (Value row : {op.getLargest(), op.getSum()})
+  for (Value row : {op.getLargest(), op.getSum(), op.getDelta()})
     if (getElementTypeOrSelf(row) != statistic)
       return op.emitOpError("has row statistics of ")
              << getElementTypeOrSelf(row) << ", expected " << statistic;
@@ -304,7 +304,9 @@ Expected<std::vector<Value>> AttentionOp::gradients(OpBuilder &builder,
   Formula f(builder, getLoc());
   Value g = cotangents[0];
   auto last = static_cast<int64_t>(f.shape(g).size()) - 1;
-  Value delta = f.sum(f.mul(g, getOutput()), {last}, /*keep=*/false);
+  Type statistic = graph::detail::statisticType(getQ().getType());
+  Value delta = f.sum(f.mul(f.cast(g, statistic), f.cast(getOutput(), statistic)), {last},
+                      /*keep=*/false);
   Values operands{getQ(), getK(), getV(), getLargest(), getSum(), g, delta};
   operands.insert(operands.end(), getScored().begin(), getScored().end());
   SmallVector<NamedAttribute> attrs{f.attr("payload", getPayloadAttr()),

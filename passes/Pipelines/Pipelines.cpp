@@ -37,6 +37,7 @@ void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &sp
   if (hints)
     for (const NamedTensorHint &hint : hints->tensors)
       named.inner.push_back(hint.glob);
+  named.byStages = hints && !hints->stages.empty();
   if (!isAttentionApart)
     manager.addPass(createFormAttentionPass(named));
   manager.addPass(createTrainPass(spec));

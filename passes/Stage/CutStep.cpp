@@ -129,7 +129,14 @@ private:
       placeOf[&op] = {isOf(&op, Phase::Forward)                  ? Place::Forward
                       : partsWeights && isOf(&op, Phase::Weight) ? Place::Weight
                                                                  : Place::Backward};
-    // A gradient of a weight from which something else follows is not put off.
+    // A gradient of a weight from which something else follows is not put off. Another
+    // stage may read it in a weight part that its schedule has earlier than ours.
+    for (OpOperand &result : main.front().getTerminator()->getOpOperands())
+      if (Operation *op = isCrossing(result.getOperandNumber())
+                              ? rowMaker(withoutReshards(result.get()))
+                              : nullptr;
+          op && op->getNumOperands() != 0)
+        placeOf[op] = std::min(placeOf[op], Place{Place::Backward});
     for (Operation &op : llvm::reverse(micro.front().without_terminator()))
       for (Operation *user : op.getUsers())
         if (auto known = placeOf.find(user); known != placeOf.end())
@@ -139,6 +146,24 @@ private:
         places.insert(placeOf[&op]);
     places.insert({Place::Forward});
     places.insert({Place::Backward});
+  }
+
+  static Value withoutReshards(Value value) {
+    while (auto reshard = value.getDefiningOp<dist::ReshardOp>())
+      value = reshard.getInput();
+    return value;
+  }
+
+  /// The op in the loop's body that makes the rows `value` of the loop; null: `value` is
+  /// none.
+  Operation *rowMaker(Value value) {
+    if (value.getDefiningOp() != loop ||
+        cast<OpResult>(value).getResultNumber() < numCarried())
+      return nullptr;
+    return micro.front()
+        .getTerminator()
+        ->getOperand(cast<OpResult>(value).getResultNumber())
+        .getDefiningOp();
   }
 
   int64_t levelOf(Value value) {

@@ -26,6 +26,8 @@ using namespace partita::train;
 // The payload between product and softmax
 //===----------------------------------------------------------------------===//
 
+static Type elementOf(Value value) { return getElementTypeOrSelf(value.getType()); }
+
 static Payload numberPayload(double value) {
   return Payload::parse("x")->withLeaves({value});
 }
@@ -91,9 +93,9 @@ void Between::add(PayloadOpInterface op, Value value) {
 /// Numbers that f32 has, all of them: what is compared in f32 is then compared as the
 /// integers are.
 static bool isExact(Value value) {
-  if (!isa<IntegerType>(getElementTypeOrSelf(value.getType())))
+  if (!isa<IntegerType>(elementOf(value)))
     return false;
-  if (getElementTypeOrSelf(value.getType()).isInteger(1))
+  if (elementOf(value).isInteger(1))
     return true;
   auto constant = value.getDefiningOp<ConstantOp>();
   auto elements =
@@ -183,6 +185,15 @@ Operation *Finder::userOf(Value value, const char *what) {
   return nullptr;
 }
 
+/// True for a cast between f32 and a narrower type. What stands between the products is
+/// computed in f32 by the op, and rounded where its result is.
+static bool isOfWidth(Operation *op) {
+  auto cast = dyn_cast<CastOp>(op);
+  auto isNarrow = [](Type type) { return type.isBF16() || type.isF16(); };
+  return cast && ((isNarrow(elementOf(op->getOperand(0))) && cast.getTo().isF32()) ||
+                  (elementOf(op->getOperand(0)).isF32() && isNarrow(cast.getTo())));
+}
+
 bool Finder::followScores() {
   Value value = scores.getResult();
   swallowed.push_back(scores);
@@ -196,17 +207,20 @@ bool Finder::followScores() {
         fail("the softmax is not along the last dim");
       return true;
     }
-    if (isa<ReshapeOp, TransposeOp, CastOp>(user))
+    if (isOfWidth(user)) {
+      // No part of the payload.
+    } else if (isa<ReshapeOp, TransposeOp, CastOp>(user)) {
       fail("a " + user->getName().stripDialect().str() +
            " stands between the product and it");
-    else if (auto op = dyn_cast<PayloadOpInterface>(user);
-             !op || user->getNumResults() != 1 ||
-             user->getResult(0).getType() != value.getType())
+    } else if (auto op = dyn_cast<PayloadOpInterface>(user);
+               !op || user->getNumResults() != 1 ||
+               user->getResult(0).getType() != value.getType()) {
       return false;
-    else if (llvm::count(user->getOperands(), value) != 1)
+    } else if (llvm::count(user->getOperands(), value) != 1) {
       fail("an op takes the scores twice");
-    else if (why.empty())
+    } else if (why.empty()) {
       between.add(op, value);
+    }
     swallowed.push_back(user);
     value = user->getResult(0);
   }
@@ -233,6 +247,10 @@ bool Finder::followWeights() {
     zeroForNaN = true;
     swallowed.append({test, choice});
     value = choice->getResult(0);
+  }
+  if (value.hasOneUse() && isOfWidth(*value.user_begin())) {
+    swallowed.push_back(*value.user_begin());
+    value = swallowed.back()->getResult(0);
   }
   Operation *user = userOf(value, "weights");
   if (!user)
@@ -372,9 +390,11 @@ static bool minds(const Payload &payload) {
 }
 
 bool Finder::checkOperands() {
-  Type type = getElementTypeOrSelf(q);
-  if (!type.isF32() && !type.isF64())
-    fail("its operands are neither f32 nor f64");
+  Type type = elementOf(q);
+  if (!isa<FloatType>(type) || type.getIntOrFloatBitWidth() < 16)
+    fail("its operands are no floats of 16 bits or more");
+  if (elementOf(k) != type || elementOf(v) != type || elementOf(output) != type)
+    fail("its products are of different types");
   Shape scored = shapeOf(scores.getResult());
   for (Value operand : between.operands) {
     if (trained.contains(operand))
@@ -468,6 +488,7 @@ struct FormAttentionPass : partita::impl::FormAttentionPassBase<FormAttentionPas
     nodes = named.nodes;
     inner = named.inner;
     parts = named.parts;
+    byStages = named.byStages;
   }
 
   void runOnOperation() override {
@@ -487,6 +508,8 @@ struct FormAttentionPass : partita::impl::FormAttentionPassBase<FormAttentionPas
       bool found = finder.find();
       if (found && isNamed(finder))
         finder.why = "hints or recompute name a part of it";
+      else if (found && byStages && isCut(finder))
+        finder.why = "it is in several stages";
       if (found && finder.why.empty()) {
         gone.insert(finder.output);
         finder.form();
@@ -504,6 +527,13 @@ struct FormAttentionPass : partita::impl::FormAttentionPassBase<FormAttentionPas
   }
 
 private:
+  static bool isCut(const Finder &finder) {
+    ContractOp output = finder.output;
+    return llvm::any_of(finder.swallowed, [&](Operation *op) {
+      return op->getAttr(stageAttr) != output->getAttr(stageAttr);
+    });
+  }
+
   bool isNamed(const Finder &finder) const {
     auto matches = [&](const std::string &glob, Operation *op) {
       std::string name = dist::nodeName(op);

@@ -17,9 +17,10 @@ namespace partita {
 /// Globs of nodes, modules or tensors that keep `partita-form-attention` from making an
 /// attention one op: of `nodes` one that names any node of it, of `inner` one that names
 /// a node, or a tensor, in front of the second product, of `parts` one that names such a
-/// node and not the second product.
+/// node and not the second product. `byStages`: so do stages that cut it.
 struct NamedApart {
   std::vector<std::string> nodes, inner, parts;
+  bool byStages = false;
 };
 std::unique_ptr<mlir::Pass> createFormAttentionPass(const NamedApart &named);
 

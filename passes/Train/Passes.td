@@ -32,7 +32,9 @@ def FormAttentionPass : Pass<"partita-form-attention", "::mlir::ModuleOp"> {
                  ListOption<"inner", "inner", "std::string",
                             "Likewise, but for the node of the second product">,
                  ListOption<"parts", "parts", "std::string",
-                            "Likewise, where none names the second product too">];
+                            "Likewise, where none names the second product too">,
+                 Option<"byStages", "by-stages", "bool", "false",
+                        "Attentions whose ops are in several stages (dist.stage) stay">];
   let dependentDialects = ["::partita::graph::GraphDialect"];
 }
 

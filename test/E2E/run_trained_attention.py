@@ -6,7 +6,7 @@ their square.
 usage: run_trained_attention.py PARTITA [NAME…]
 
 Forms: causal by a table and by positions, keys of padding as an addend, grouped heads, PyTorch's
-0 where a query sees nothing. A hint that names the scores, and asks nothing of them, keeps the
+0 where a query sees nothing; in f32, bf16 and f16. A hint that names the scores, and asks nothing of them, keeps the
 products apart. Attention whose bias trains, or with dropout behind the softmax, stays apart,
 and a note says why.
 """
@@ -101,8 +101,7 @@ APART = {"tensors": {"scores": None}}
 class Tests:
     def __init__(self, command, work):
         self.command, self.work = command, work
-        with open(f"{work}/spec.json", "w") as file:
-            json.dump(SPEC, file)
+        self.specify()
         with open(f"{work}/apart.json", "w") as file:
             json.dump(APART, file)
 
@@ -147,16 +146,58 @@ class Tests:
             np.testing.assert_allclose(got, wanted, rtol=2e-5, err_msg=f"{form} {arguments}")
         return wanted
 
+    def moments(self, feeds, tokens):
+        """Momentum of what makes q, k and v, behind a step: gradients through attention."""
+        random = np.random.default_rng(3)
+        with partita.Session(f"{self.work}/bundle") as session:
+            session.run({**{name: draw(random) for name, draw in feeds.items()},
+                         "labels": random.integers(0, WORDS, (BATCH, tokens))})
+            return {name: session.read_state(name) for name in session.states
+                    if name in [f"{n}.weight.m" for n in "qkv"]}
+
+    def narrow(self, form):
+        """The step in 16 bits against that in f32: gradients of q, k and v differ by roundings,
+        some units of 2⁻⁸ and 2⁻¹¹ of their size."""
+        tokens, errors = 37, {}
+        feeds, _ = self.compile(form, tokens)
+        wanted = self.moments(feeds, tokens)
+        assert len(wanted) == 3, wanted.keys()
+        ways, types = {"": []}, {"bf16": 0.015}
+        if form == "groups":
+            ways |= {"plain": ["--target", "plain"],
+                     "tp": ["--mesh", "tp=2", "--hints", "megatron"],
+                     "dp": ["--mesh", "dp=2", "--mode", "data-parallel"]}
+            types["f16"] = 0.002
+        for compute, bound in types.items():
+            self.specify(compute=compute, **({"loss_scale": 64} if compute == "f16" else {}))
+            for name, arguments in ways.items():
+                feeds, told = self.compile(form, tokens, *arguments)
+                assert "its attention is two products" not in told, told
+                got = self.moments(feeds, tokens)
+                for state, value in wanted.items():
+                    error = (np.linalg.norm(got[state] - value) / np.linalg.norm(value))
+                    errors[compute] = max(errors.get(compute, 0), float(error))
+                    assert error < bound, (form, compute, name, state, error)
+        self.specify()
+        return errors
+
+    def specify(self, **more):
+        with open(f"{self.work}/spec.json", "w") as file:
+            json.dump({**SPEC, **more}, file)
+
     def memory(self):
         """Arena of a step at twice the tokens."""
         growth = {}
-        for name, hints in (("op", []), ("apart", ["--hints", f"{self.work}/apart.json"])):
+        for name, hints, compute in (("op", [], "f32"), ("bf16", [], "bf16"),
+                                     ("apart", ["--hints", f"{self.work}/apart.json"], "f32")):
             sizes = []
+            self.specify(compute=compute)
             for tokens in (384, 768):
                 _, told = self.compile("causal", tokens, *hints)
                 sizes.append(int(re.search(r"(\d+) B of arena", told)[1]))
             growth[name] = sizes[1] / sizes[0]
-        assert growth["op"] < 2.2, growth
+        self.specify()
+        assert growth["op"] < 2.2 and growth["bf16"] < 2.2, growth
         assert growth["apart"] > 3, growth
         return growth
 
@@ -171,7 +212,7 @@ def main():
         tests = Tests(command, work)
         for form in ("causal", "positions", "padding", "groups", "nothing"):
             if not names or form in names:
-                print(form, tests.equal(form), flush=True)
+                print(form, tests.equal(form), tests.narrow(form), flush=True)
         if not names or "memory" in names:
             print("memory", tests.memory())
         for form, why in (("bias", "trains"), ("dropout", "stands behind it")):

@@ -213,3 +213,56 @@ TEST_CASE("timing: attention is one kernel, which keeps no scores") {
   step.backward("y", "y");
   CHECK(!isOne(step, device));
 }
+
+/// The gradient by queries of an attention of `type`, as "y": 4 heads of 512 queries and
+/// keys, 64 wide.
+static FlowGraph attentionGradient(DType type, int64_t flops) {
+  Program program;
+  const Shape shape{4, 512, 64};
+  for (const char *name : {"q", "k", "v"})
+    program.argument(name, shape);
+  program.elementwise("y", {"q", "k", "v"});
+  program.work("y", flops);
+  program.result("y");
+  FlowGraph graph = program.build(*Mesh::parse("r=2"));
+  for (FlowValue &value : graph.values)
+    value.type = type, value.elementBytes = byteWidth(type);
+  FlowOp &op = *std::ranges::find(graph.ops, "y", &FlowOp::name);
+  op.facts = kernels::OpFacts::of(kernels::OpKind::Attention);
+  op.phase = Phase::Backward;
+  ShardingRule rule;
+  const int32_t heads = rule.addFactor(4), queries = rule.addFactor(512),
+                keys = rule.addFactor(512, loop::Reduction{}),
+                depth = rule.addFactor(64, loop::Replicate{}),
+                width = rule.addFactor(64, loop::Replicate{});
+  rule.operands = {{{heads}, {queries}, {depth}},
+                   {{heads}, {keys}, {depth}},
+                   {{heads}, {keys}, {width}}};
+  rule.results = {rule.operands[0]};
+  op.rule = rule;
+  return graph;
+}
+
+TEST_CASE("timing: attention in 16 bits takes what its products take") {
+  auto time = [](DType type, const Device &device, int64_t flops) {
+    FlowGraph graph = attentionGradient(type, flops);
+    Topology topology =
+        topologyOfMesh(graph.mesh, device, *levelPreset("shared-memory"), {});
+    Placement placement = *Placement::create(graph.mesh, topology);
+    auto number = std::ranges::find(graph.ops, "y", &FlowOp::name) - graph.ops.begin();
+    Strategy whole = Strategy::replicated(graph.ops[static_cast<size_t>(number)].rule);
+    return Timing(graph, placement).op(static_cast<int32_t>(number), whole);
+  };
+  const Device gpu = *devicePreset("A100-80GB"), cpu = *devicePreset("cpu-core");
+  const int64_t flops = 1'000'000'000;
+  const double bytes = 4.0 * 4 * 512 * 64 * 2; // q, k, v and the result
+  double products = 0;
+  for (const MatmulShape &shape :
+       {MatmulShape{4, 512, 512, 64}, {4, 512, 512, 64}, {4, 512, 64, 512}})
+    products += matmulArithmetic(gpu, DType::BF16, shape);
+  CHECK(products > streamSeconds(gpu, bytes));
+  CHECK(time(DType::BF16, gpu, flops) == picosOf(products + gpu.launch));
+  // Vectors of f32: all of f32, and kernels of CPUs.
+  CHECK(time(DType::F32, gpu, flops) == picosOf(groupSeconds(gpu, 2 * bytes, flops)));
+  CHECK(time(DType::BF16, cpu, flops) == picosOf(groupSeconds(cpu, bytes, flops)));
+}
