@@ -73,7 +73,7 @@ int64_t ContractBlocksOp::getFlops() {
   return 2 * elementCount(shapeOf(getResult())) * shapeOf(getInput()).back();
 }
 
-/// In f64, rounded once.
+/// Sums in f64, rounded once.
 Expected<std::vector<HostTensor>>
 ContractBlocksOp::evaluate(ArrayRef<const HostTensor *> operands) {
   const auto block = static_cast<int64_t>(getBlock());

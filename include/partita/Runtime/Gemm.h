@@ -44,8 +44,8 @@ bool isWorth(const task::MatMul &params);
 std::unique_ptr<engine::Call> byteMatMul(const task::MatMul &params);
 
 /// The call of a product with a weight of 4 bits, with vectors of 512 bits if wanted and
-/// there; null where the kernels do not take it: a CPU without AVX2, blocks of no multiple
-/// of 8 numbers. A weight that is computed is packed in every run.
+/// there; null where the kernels do not take it: a CPU without AVX2, blocks of no
+/// multiple of 8 numbers. A weight that is computed is packed in every run.
 std::unique_ptr<engine::Call> blockMatMul(const task::BlockMatMul &params, bool isWide);
 
 } // namespace partita::gemm

@@ -3,8 +3,8 @@
 // The packed weight, panels of 16 columns: of each 8 summands, a group, 16 words of 32
 // bits. A word has 8 numbers of one column, the first one in its lowest 4 bits.
 //
-// As in MicroKernels.h, files for one instruction set include nothing with inline
-// functions that other code has.
+// Files for one instruction set include nothing with inline functions that other code has
+// (MicroKernels.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_LIB_RUNTIME_GEMM_BLOCKKERNELS_H
@@ -45,8 +45,8 @@ struct BlockUnpack {
 
 struct BlockKernels {
   float center;
-  /// Whether a tile wants summand i of `a` divided by 16^(i % 8), for i % 8 below 7: the
-  /// numbers are taken where they lie in their words.
+  /// Says whether a tile wants summand i of `a` divided by 16^(i % 8), for i % 8 below 7:
+  /// the numbers are taken where they lie in their words.
   bool isGraded;
   int64_t rows;               ///< of a tile, at most
   int64_t panelsAt[mostRows]; ///< of a wide tile, by rows − 1; of one of many rows 1

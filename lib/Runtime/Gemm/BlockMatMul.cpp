@@ -45,7 +45,7 @@ struct PerBlock {
   int64_t block = 0, column = 0; ///< strides
   float fallback = 0;
 
-  /// Those of `count` columns of a block less `less`, and zeros up to `width`.
+  /// Numbers of `count` columns of a block less `less`, and zeros up to `width`.
   void get(int64_t inBlock, int64_t first, int64_t count, int64_t width, float less,
            float *to) const {
     const int64_t place = inBlock * block + first * column;
@@ -322,7 +322,7 @@ void BlockProduct::manyRows(const Run &run, int64_t first, int64_t rows, int64_t
   }
 }
 
-/// Whether the sizes are numbers, of what a table may say though no program has it.
+/// Says whether the sizes are numbers: a table may say what no program has.
 static bool isCountable(const task::BlockMatMul &p) {
   double summands = double(p.blocks) * double(p.block);
   return summands * double(p.n) < 1e15 && summands * double(p.m) < 1e15;

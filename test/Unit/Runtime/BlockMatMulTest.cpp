@@ -103,8 +103,7 @@ void check(const task::BlockMatMul &p, std::shared_ptr<const Call> call) {
   CHECK(touched == 0);
 }
 
-/// By the machine's engine, by kernels of 256 bits and by loops, of one thread and of
-/// two.
+/// Checks the machine's engine, kernels of 256 bits and loops, of one thread and of two.
 void checkAll(const task::BlockMatMul &p) {
   for (int threads : {1, 2}) {
     runtime::setTeamSize(threads);
