@@ -99,6 +99,10 @@ private:
     return ceilDiv(4 * elements, 64) * 64;
   }
   void prepareRows(const Run &run) const;
+  /// Says whether zero points differ from what kernels take off.
+  bool hasZeros(const Run &run) const {
+    return run.zeros.at || kernel.center != run.zeros.fallback;
+  }
   int64_t panelsTogether() const {
     return kernel.panelsAt[ceilDiv(p.m, ceilDiv(p.m, kernel.rows)) - 1];
   }
@@ -195,6 +199,18 @@ bool BlockProduct::run(Frame &, std::span<void *const> operands,
   return true;
 }
 
+/// Eight sums side by side, then theirs.
+static float sumOf(const float *from, int64_t count) {
+  float sums[groupSize] = {};
+  for (int64_t e = 0; e < count; e += groupSize)
+    for (int64_t j = 0; j < groupSize; ++j)
+      sums[j] += from[e + j];
+  for (int64_t half = groupSize / 2; half > 0; half /= 2)
+    for (int64_t j = 0; j < half; ++j)
+      sums[j] += sums[j + half];
+  return sums[0];
+}
+
 /// The rows as tiles want them, and behind them the sums of their blocks.
 void BlockProduct::prepareRows(const Run &run) const {
   constexpr float grade[groupSize] = {1,        0x1p-4f,  0x1p-8f,  0x1p-12f,
@@ -203,12 +219,8 @@ void BlockProduct::prepareRows(const Run &run) const {
   for (int64_t i = 0; i < p.m; ++i) {
     const float *from = run.a + i * p.a_row;
     float *to = run.scratch + i * k;
-    for (int64_t b = 0; b < p.blocks; ++b) {
-      float sum = 0;
-      for (int64_t e = b * p.block; e < (b + 1) * p.block; ++e)
-        sum += from[e];
-      sums[i * p.blocks + b] = sum;
-    }
+    for (int64_t b = 0; hasZeros(run) && b < p.blocks; ++b)
+      sums[i * p.blocks + b] = sumOf(from + b * p.block, p.block);
     for (int64_t e = 0; e < k; ++e)
       to[e] = kernel.isGraded ? from[e] * grade[e % groupSize] : from[e];
   }
@@ -238,11 +250,11 @@ void BlockProduct::addTile(const Run &run, const Columns &at, Span rows, Span bl
                            bool isWide, float *sums) const {
   alignas(64) float scales[blocksTogether * mostPanels * panelColumns];
   alignas(64) float zeros[blocksTogether * mostPanels * panelColumns];
-  const bool hasZeros = run.zeros.at || kernel.center != run.zeros.fallback;
+  const bool isOff = hasZeros(run);
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t place = (b - blocks.begin) * at.width, column = at.panel * panelColumns;
     run.scales.get(b, column, at.columns, at.width, 0, scales + place);
-    if (hasZeros)
+    if (isOff)
       run.zeros.get(b, column, at.columns, at.width, kernel.center, zeros + place);
   }
   const BlockTile tile{blocks.size(),
@@ -255,7 +267,7 @@ void BlockProduct::addTile(const Run &run, const Columns &at, Span rows, Span bl
                            blocks.begin * p.block / groupSize * groupBytes,
                        panelBytes,
                        scales,
-                       hasZeros ? zeros : nullptr,
+                       isOff ? zeros : nullptr,
                        sums + rows.begin * at.width};
   kernel.tile[rows.size() - 1][isWide](tile);
 }

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 folder, random = sys.argv[1], np.random.default_rng(1)
-k, n, block = 96, 40, 32
+k, n, block = 128, 40, 32
 scales = (random.random((n, k // block)) + 0.1).astype(np.float32)
 bits = {"w": random.integers(0, 256, (n, k // block, block // 2)).astype(np.uint8),
         "s": scales.reshape(-1)}
