@@ -32,7 +32,7 @@ ROWS = {
 
 
 #: Cases that are split in all ways.
-THOROUGH = {"block_32", "block_16_zeros", "block_64_real", "rest_packed", "many_rows",
+THOROUGH = {"block_32", "block_16_zeros", "block_64_zeros", "rest_packed", "many_rows",
             "matmul_i4_rest", "gemm_u4"}
 
 
