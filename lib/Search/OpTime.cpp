@@ -65,6 +65,19 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
   }
   if (streamed[static_cast<size_t>(op.results[0])])
     kept += bytesOf(op.results[0], resultLayout(op.rule, strategy, 0));
+  // A weight of fewer bits has its own bytes, and those of its scales and zero points.
+  auto widthOf = [&](size_t o) {
+    return graph.values[static_cast<size_t>(op.operands[o])].elementBytes;
+  };
+  if (widthOf(0) != widthOf(1)) {
+    kept += static_cast<double>(local.batch * local.k * local.n * widthOf(0)) -
+            bytesOf(op.operands[1], operandLayout(op.rule, strategy, 1));
+    for (size_t o = 2; o < op.operands.size(); ++o) {
+      double bytes = bytesOf(op.operands[o], operandLayout(op.rule, strategy, o));
+      kept -= bytes;
+      far += isFar(op.operands[o]) ? bytes : 0;
+    }
+  }
   const Device &device = placement.topology().device;
   double seconds = matmulSeconds(device, type, local, far, kept);
   if (streamed[static_cast<size_t>(op.operands[0])] ||

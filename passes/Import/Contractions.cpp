@@ -1,5 +1,5 @@
 //===- Contractions.cpp - Import of matrix products and convolutions ------===//
-#include "passes/Import/Compose.h"
+#include "passes/Import/BlockWeights.h"
 #include "passes/Import/Windows.h"
 
 using namespace mlir;
@@ -52,7 +52,11 @@ Expected<Value> import::matMul(Importer &importer, Value lhs, Value rhs, Type su
 }
 
 static Expected<Values> importMatMul(Importer &importer, const Node &node) {
-  return single(matMul(importer, importer.input(node, 0), importer.input(node, 1)));
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  if (auto weight = dequantizedWeight(c, node, x, false))
+    return c.results({blockProduct(c, x, *weight)});
+  return single(matMul(importer, x, importer.input(node, 1)));
 }
 
 static Expected<Values> importGemm(Importer &importer, const Node &node) {
@@ -62,8 +66,13 @@ static Expected<Values> importGemm(Importer &importer, const Node &node) {
     std::swap(equation.operands[0][0], equation.operands[0][1]);
   if (transB)
     std::swap(equation.operands[1][0], equation.operands[1][1]);
-  auto result =
-      contract(importer, importer.input(node, 0), importer.input(node, 1), equation);
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  auto weight = transA ? std::nullopt : dequantizedWeight(c, node, x, transB);
+  auto result = weight ? Expected<Value>(blockProduct(c, x, *weight))
+                       : contract(importer, x, importer.input(node, 1), equation);
+  if (c.failed())
+    return c.results({});
   auto scale = [&](Expected<Value> value, double factor) -> Expected<Value> {
     if (!value || factor == 1)
       return value;

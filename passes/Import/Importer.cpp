@@ -208,6 +208,22 @@ Value Importer::initializer(const onnx_model::Tensor &tensor, bool isExternal) {
   return addWeight(tensor, tensor.name);
 }
 
+Value Importer::derivedWeight(Value from, RankedTensorType type,
+                              llvm::function_ref<HostTensor(const HostTensor &)> make) {
+  onnx_model::Tensor entry;
+  entry.type = *dtypeOf(type.getElementType());
+  entry.shape = type.getShape().vec();
+  if (auto known = constantValue(from)) {
+    auto owner = std::make_shared<std::vector<std::byte>>(make(*known).bytes);
+    entry.bytes = *owner;
+    entry.owner = owner;
+  }
+  Value made = addWeight(std::move(entry), nodeName + "/packed");
+  if (isExternal(from))
+    external.insert(made.getDefiningOp<graph::WeightOp>().getName());
+  return made;
+}
+
 void Importer::keepWeight(const onnx_model::Tensor &tensor) {
   weights.emplace(tensor.name, tensor);
 }

@@ -130,6 +130,10 @@ public:
   /// its values lie in another file, which may be absent. Then it is a weight, and so is
   /// whatever is folded of it: the program is the same with and without the values.
   mlir::Value initializer(const onnx_model::Tensor &tensor, bool isExternal);
+  /// A weight that `make` gives of the values of `from`, a weight or constant, where
+  /// these are at hand.
+  mlir::Value derivedWeight(mlir::Value from, mlir::RankedTensorType type,
+                            llvm::function_ref<HostTensor(const HostTensor &)> make);
   mlir::Value scalar(mlir::Type elementType, double value);
   /// A tensor of the file as a weight that no op reads: what a state begins as.
   void keepWeight(const onnx_model::Tensor &tensor);
@@ -235,6 +239,7 @@ void addIndexing(HandlerTable &table);
 void addSelection(HandlerTable &table);
 void addNormalization(HandlerTable &table);
 void addQuantization(HandlerTable &table);
+void addBlockWeights(HandlerTable &table);
 void addSampling(HandlerTable &table);
 void addSignals(HandlerTable &table);
 void addPools(HandlerTable &table);

@@ -465,68 +465,6 @@ static Expected<Values> importScaledMatMul(Importer &importer, const Node &node)
   return c.results({y});
 }
 
-/// Numbers of `bits` bits in bytes, the first in the lowest: the last dim becomes as many
-/// times as long.
-static Value unpacked(Compose &c, Value bytes, int64_t bits) {
-  int64_t each = 8 / bits;
-  if (each == 1)
-    return bytes;
-  Shape split = c.shape(bytes), joined = split;
-  split.push_back(1);
-  joined.back() *= each;
-  bytes = c.reshape(bytes, split);
-  Values parts;
-  for (int64_t i = 0; i < each; ++i)
-    parts.push_back(
-        c.op("bit_and", {c.op("shift_right", {bytes, c.like(bytes, double(i * bits))}),
-                         c.like(bytes, double((1 << bits) - 1))}));
-  return c.reshape(c.concat(parts, static_cast<int64_t>(split.size()) - 1), joined);
-}
-
-/// A matrix [N, K] of numbers of few bits, each block of K with a scale and a zero point,
-/// times the rows of the operand.
-static Expected<Values> importMatMulNBits(Importer &importer, const Node &node) {
-  Compose c(importer);
-  auto in = [&](size_t i) { return importer.input(node, i); };
-  int64_t n = intAttr(node, "N", 0), k = intAttr(node, "K", 0);
-  int64_t bits = intAttr(node, "bits", 4), block = intAttr(node, "block_size", 0);
-  if (bits != 2 && bits != 4 && bits != 8)
-    return makeError("numbers of " + std::to_string(bits) + " bits");
-  if (n < 1 || k < 1 || block < 1)
-    return makeError("N, K and block_size have to be positive");
-  int64_t blocks = (k + block - 1) / block;
-  if (elementCount(c.shape(in(1))) != n * blocks * (block * bits / 8) ||
-      elementCount(c.shape(in(2))) != n * blocks)
-    return makeError("B or its scales are not those of a " + std::to_string(n) + " by " +
-                     std::to_string(k) + " matrix in blocks of " + std::to_string(block));
-  Type real = c.type(in(0));
-  Value numbers = unpacked(c, c.reshape(in(1), {n, blocks, block * bits / 8}), bits);
-  Value scales = c.reshape(c.cast(in(2), real), {n, blocks}), zeros = in(3);
-  if (!zeros) {
-    zeros = c.broadcast(c.scalar(real, double(1 << (bits - 1))), {n, blocks});
-  } else if (!isa<FloatType>(c.type(zeros))) {
-    int64_t bytes = (blocks * bits + 7) / 8; // a row begins with a byte
-    zeros = unpacked(c, c.reshape(zeros, {n, bytes}), bits);
-    zeros = c.slice(zeros, 1, 0, blocks);
-  }
-  zeros = c.reshape(c.cast(zeros, real), {n, blocks});
-  numbers = c.cast(numbers, real);
-  Value weight;
-  if (Value group = in(4)) { // which block an element of K belongs to
-    numbers = c.slice(c.reshape(numbers, {n, blocks * block}), 1, 0, k);
-    group = c.slice(group, 0, 0, k);
-    weight = c.mul(c.sub(numbers, c.gather(zeros, group, 1)), c.gather(scales, group, 1));
-  } else {
-    Shape beside{n, blocks, 1};
-    weight = c.mul(c.sub(numbers, c.reshape(zeros, beside)), c.reshape(scales, beside));
-    weight = c.slice(c.reshape(weight, {n, blocks * block}), 1, 0, k);
-  }
-  Value y = c.take(matMul(importer, in(0), c.transpose(weight, {1, 0})));
-  if (Value bias = in(5))
-    y = c.add(y, bias);
-  return c.results({y});
-}
-
 void import::addQuantization(HandlerTable &table) {
   table["DequantizeLinear"] = takesCounts(importDequantize);
   table["QuantizeLinear"] = takesCounts(importQuantize);
@@ -551,5 +489,5 @@ void import::addQuantization(HandlerTable &table) {
   add("MatMulIntegerToFloat", takesCounts(importScaledMatMul));
   add("DynamicQuantizeMatMul", takesCounts(importScaledMatMul));
   add("QGemm", takesCounts(importQGemm));
-  add("MatMulNBits", takesCounts(importMatMulNBits));
+  addBlockWeights(table);
 }

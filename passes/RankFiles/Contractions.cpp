@@ -106,6 +106,27 @@ static void writeContract(RankWriter &w, Operation *op) {
   w.define(op->getResult(0), isFlat ? product : w.reshape(product, result));
 }
 
+/// Writes the operator of ONNX Runtime: scales and zero points of a column side by side, these real.
+static void writeContractBlocks(RankWriter &w, Operation *op) {
+  auto product = cast<graph::ContractBlocksOp>(op);
+  const Shape weight = shapeOf(product.getWeight());
+  auto perColumn = [&](Value value) {
+    std::string name = w.castTo(w.name(value), DType::F32);
+    return w.node("Transpose", {name}, {{"perm", std::vector<int64_t>{1, 0}}});
+  };
+  Names inputs{w.name(product.getInput()), w.name(product.getWeight()),
+               perColumn(product.getScales())};
+  if (Value zeros = product.getZeros())
+    inputs.push_back(perColumn(zeros));
+  const auto block = static_cast<int64_t>(product.getBlock());
+  w.define(op->getResult(0), w.node("MatMulNBits", inputs,
+                                    {{"K", weight[1] * block},
+                                     {"N", weight[0]},
+                                     {"bits", int64_t(4)},
+                                     {"block_size", block}},
+                                    "com.microsoft"));
+}
+
 //===-- Convolutions ------------------------------------------------------===//
 
 template <typename Op>
@@ -241,6 +262,7 @@ static void writeConvBackwardFilter(RankWriter &w, Operation *op) {
 
 void rank_files::addContractions(WriterTable &table) {
   table[graph::ContractOp::getOperationName()] = writeContract;
+  table[graph::ContractBlocksOp::getOperationName()] = writeContractBlocks;
   table[graph::ConvOp::getOperationName()] = writeConv;
   table[graph::ConvTransposeOp::getOperationName()] = writeConvTranspose;
   table[graph::ConvBackwardFilterOp::getOperationName()] = writeConvBackwardFilter;

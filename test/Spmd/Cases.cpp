@@ -146,6 +146,13 @@ static std::vector<OpCase> contractions() {
     return OpCase{
         "graph.contract", {a, b}, "equation = #graph.equation<\"" + eq + "\">", "", {}};
   };
+  auto blocks = [](std::vector<std::string> operands, int64_t block) {
+    return OpCase{"graph.contract_blocks",
+                  std::move(operands),
+                  "block = " + std::to_string(block) + " : i64",
+                  "",
+                  {}};
+  };
   auto conv = [](const std::string &op, std::vector<std::string> operands, int64_t dims,
                  int64_t group, int64_t stride, int64_t pad) {
     auto list = [](int64_t n, int64_t v) {
@@ -168,6 +175,9 @@ static std::vector<OpCase> contractions() {
       contract("4x6xf16", "6x2xf16", "m k, k n -> m n"),
       contract("2x6xf32", "2x3x2xf32", "m (a b), a b n -> m n"),
       contract("1x6xf32", "6x1xf32", "m k, k n -> m n"),
+      blocks({"4x24xf32", "6x6x2xui8", "6x6xf32"}, 4),
+      blocks({"2x3x8xf32", "4x2x2xui8", "2x4xf32", "2x4xui8"}, 4),
+      blocks({"3x12xf32", "5x3x2xui8", "3x5xf32", "3x5xf32"}, 4),
       conv("graph.conv", {"2x4x5x5xf32", "6x4x3x3xf32", "6xf32"}, 2, 1, 1, 1),
       conv("graph.conv", {"2x4x6xf32", "4x2x3xf32"}, 1, 2, 2, 0),
       conv("graph.conv", {"1x4x4xf32", "4x1x3xf32", "4xf32"}, 1, 4, 1, 1),

@@ -38,6 +38,36 @@ def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<D
   }];
 }
 
+def Graph_ContractBlocksOp : Graph_InferredOp<"contract_blocks"> {
+  let kernel = "::partita::kernels::OpFacts::engine(false)";
+  let summary = "Product with a matrix of 4-bit numbers in scaled blocks";
+  let description = [{
+    The matrix [n, k] has numbers q from 0 to 15, two in a byte. Each block of a column's
+    summands has a scale and a zero point, 8 where there are no `zeros`:
+
+        y[…, n] = Σ_k x[…, k] · (q[n, k] − zeros[k / block, n]) · scales[k / block, n]
+
+    ```mlir
+    %y = graph.contract_blocks %x, %w, %s {block = 32}
+         : (tensor<1x128x2048xf32>, tensor<5632x64x16xui8>, tensor<64x5632xf32>)
+         -> tensor<1x128x5632xf32>
+    ```
+
+    `weight` [n, blocks, block / 2] is what ONNX Runtime's MatMulNBits reads: of two numbers
+    in a byte the first is in the low half. A rank's summands are whole blocks, which have
+    their bytes, scales and zero points with them.
+  }] # proof;
+  let whole = "The elements of a block: they share a scale, and two of them a byte. Blocks "
+              "and columns split.";
+  let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$weight, Graph_Tensor:$scales,
+                       Optional<Graph_Tensor>:$zeros, I64Attr:$block);
+  let linear = [LinearSum<[0]>, LinearSum<[2]>];
+  let hasVerifier = 1;
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops();
+  }];
+}
+
 def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let kernel = "::partita::kernels::OpFacts::engine(true)";
   let summary = "Convolution of [N, C, spatial…] by [O, C/group, kernel…]";

@@ -1,11 +1,11 @@
 //===- Engine.h - Calls of libraries that compute ---------------*- C++ -*-===//
 //
-// MatMul, Conv, ConvTranspose, ConvBackwardFilter and Pool tasks are calls of an engine.
-// A call is prepared once per distinct descriptor and then has no state: any number of
-// threads run it, at any addresses, each with a frame of its own. It is prepared for the
-// team of the thread that prepares it (Team.h) and must be run on one of that size. The
-// compiler asks the same engine how much scratch and packed-weight memory a call will
-// need, so both sides create the same descriptors.
+// MatMul, BlockMatMul, Conv, ConvTranspose, ConvBackwardFilter and Pool tasks are calls
+// of an engine. A call is prepared once per distinct descriptor and then has no state:
+// any number of threads run it, at any addresses, each with a frame of its own. It is
+// prepared for the team of the thread that prepares it (Team.h) and must be run on one of
+// that size. The compiler asks the same engine how much scratch and packed-weight memory
+// a call will need, so both sides create the same descriptors.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RUNTIME_ENGINE_H

@@ -43,6 +43,11 @@ bool isWorth(const task::MatMul &params);
 /// with AVX2; null on others.
 std::unique_ptr<engine::Call> byteMatMul(const task::MatMul &params);
 
+/// The call of a product with a weight of 4 bits, with vectors of 512 bits if wanted and
+/// there; null where the kernels do not take it: a CPU without AVX2, blocks of no
+/// multiple of 8 numbers. A weight that is computed is packed in every run.
+std::unique_ptr<engine::Call> blockMatMul(const task::BlockMatMul &params, bool isWide);
+
 } // namespace partita::gemm
 
 #endif // PARTITA_RUNTIME_GEMM_H

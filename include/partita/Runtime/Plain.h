@@ -37,6 +37,7 @@ double applyBinary(int64_t kind, double x, double y);
 const engine::Engine &loops();
 
 std::unique_ptr<engine::Call> matMul(const task::MatMul &params);
+std::unique_ptr<engine::Call> blockMatMul(const task::BlockMatMul &params);
 std::unique_ptr<engine::Call> conv(const task::Conv &params, bool transposed);
 std::unique_ptr<engine::Call> convBackwardFilter(const task::ConvBackwardFilter &params);
 std::unique_ptr<engine::Call> pool(const task::Pool &params);

@@ -161,6 +161,20 @@ void check(Ranges &r, const MatMul &p) {
   }
   r.postOps(p.post);
 }
+void check(Ranges &r, const BlockMatMul &p) {
+  r.size("m", p.m, 1);
+  r.size("n", p.n, 1);
+  r.size("blocks", p.blocks, 1);
+  r.size("block", p.block, 2);
+  r.range("block modulo 2", p.block % 2, 0, 0);
+  for (int64_t stride :
+       {p.a_row, p.c_row, p.scale_block, p.scale_col, p.zero_block, p.zero_col})
+    r.size("a stride", stride);
+  r.range("the element type", p.dtype, PARTITA_DTYPE_F32, PARTITA_DTYPE_F32);
+  if (p.zero_dtype && *p.zero_dtype != PARTITA_DTYPE_U8 &&
+      *p.zero_dtype != PARTITA_DTYPE_F32)
+    r.fail("zeros are neither u8 nor f32");
+}
 /// What convolutions and their gradients have in common.
 template <typename P> void checkImages(Ranges &r, const P &p) {
   r.size("batch", p.batch, 1);
@@ -296,6 +310,22 @@ NeedList needsOf(const MatMul &p, int64_t) {
   needs.absent();
   addPostOperands(needs, p.post, dims);
   return needs.finish();
+}
+
+NeedList needsOf(const BlockMatMul &p, int64_t) {
+  Extent a{}, c{}, scales{}, zeros{}, summands{p.blocks, p.block};
+  if (summands.overflow || summands.value > uint64_t(1) << 48)
+    return makeError("there are more than 2^48 summands");
+  const auto k = static_cast<int64_t>(summands.value);
+  a.reach(p.m, p.a_row).reach(k, 1);
+  c.reach(p.m, p.c_row).reach(p.n, 1);
+  scales.reach(p.blocks, p.scale_block).reach(p.n, p.scale_col);
+  zeros.reach(p.blocks, p.zero_block).reach(p.n, p.zero_col);
+  Needs needs(p.dtype);
+  needs.add(a).add({p.n, k / 2}, byteWidth(DType::U8)).add(c).add(scales).absent();
+  if (!p.zero_dtype)
+    return needs.absent().finish();
+  return needs.add(zeros, byteWidth(static_cast<DType>(*p.zero_dtype))).finish();
 }
 
 NeedList needsOf(const Conv &p, int64_t) {

@@ -9,12 +9,19 @@
 
 using namespace partita;
 
-static constexpr std::string_view kindNames[] = {
-    "kernel",  "matmul",     "conv",       "conv-transpose", "conv-backward-filter",
-    "pool",    "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
-    "permute", "exchange",   "halo",       "slice",          "mask",
-    "copy",    "repad",      "to-partial", "fill",           "wait",
-    "repeat",  "skip",       "update",     "all-to-all-v",   "rows"};
+static constexpr std::string_view kindNames[] = {"kernel",         "matmul",
+                                                 "block-matmul",   "conv",
+                                                 "conv-transpose", "conv-backward-filter",
+                                                 "pool",           "all-reduce",
+                                                 "all-gather",     "reduce-scatter",
+                                                 "all-to-all",     "permute",
+                                                 "exchange",       "halo",
+                                                 "slice",          "mask",
+                                                 "copy",           "repad",
+                                                 "to-partial",     "fill",
+                                                 "wait",           "repeat",
+                                                 "skip",           "update",
+                                                 "all-to-all-v",   "rows"};
 static_assert(std::size(kindNames) == std::variant_size_v<task::Params> &&
               size_t(fb::Params::MAX) == std::variant_size_v<task::Params>);
 
@@ -113,6 +120,7 @@ int64_t task::elementBits(DType type, double value) {
 size_t partita::resultOperand(TaskKind kind) {
   switch (kind) {
   case TaskKind::MatMul:
+  case TaskKind::BlockMatMul:
     return task::MatMulC;
   case TaskKind::Conv:
   case TaskKind::ConvTranspose:

@@ -586,6 +586,8 @@ private:
     bool packed = false;
     if (auto *p = std::get_if<task::MatMul>(&t.params))
       packed = p->b_packed;
+    if (auto *p = std::get_if<task::BlockMatMul>(&t.params))
+      packed = p->b_packed;
     if (auto *p = std::get_if<task::Conv>(&t.params))
       packed = p->weights_packed;
     if (auto *p = std::get_if<task::ConvTranspose>(&t.params))

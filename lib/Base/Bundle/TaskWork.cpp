@@ -83,6 +83,13 @@ Work of(const MatMul &p) {
   return {2 * c * k,
           bytesOf(p, a, b) + (c + postElements(p.post, dims)) * widthOf(p.dtype)};
 }
+Work of(const BlockMatMul &p) {
+  double m = real(p.m), n = real(p.n), scales = real(p.blocks) * n;
+  double k = real(p.blocks) * real(p.block);
+  double zero = p.zero_dtype ? widthOf(*p.zero_dtype) : 0;
+  return {2 * m * n * k, (m * k + m * n) * widthOf(p.dtype) + n * k / 2 +
+                             scales * (widthOf(p.dtype) + zero)};
+}
 Work of(const ConvTranspose &p) { return withPost(convolution(p, true), p); }
 Work of(const Conv &p) { return withPost(convolution(p, false), p); }
 Work of(const ConvBackwardFilter &p) { return convolution(p, false); }

@@ -68,6 +68,12 @@ struct TypeOf {
       if (operand == 1)
         return task::rhsType(p);
     }
+    if constexpr (std::is_same_v<P, task::BlockMatMul>) {
+      if (operand == task::BlockMatMulB)
+        return DType::U8;
+      if (operand == task::BlockMatMulZeros)
+        return static_cast<DType>(p.zero_dtype.value_or(p.dtype));
+    }
     if constexpr (requires { p.more; })
       return static_cast<DType>(task::itemOf(p, operand / 2).dtype);
     else if constexpr (requires { p.dtype; })

@@ -5,8 +5,9 @@ using namespace partita;
 using namespace partita::engine;
 
 size_t Call::weightOperand(TaskKind kind) {
-  return kind == TaskKind::MatMul ? static_cast<size_t>(task::MatMulB)
-                                  : static_cast<size_t>(task::ConvWeights);
+  return kind == TaskKind::MatMul        ? static_cast<size_t>(task::MatMulB)
+         : kind == TaskKind::BlockMatMul ? static_cast<size_t>(task::BlockMatMulB)
+                                         : static_cast<size_t>(task::ConvWeights);
 }
 
 Expected<std::shared_ptr<const Call>> Calls::find(const task::Params &params,

@@ -1,6 +1,8 @@
 //===- Program.cpp - A few oneDNN primitives in a row ---------------------===//
 #include "Program.h"
 
+#include "partita/Runtime/Gemm.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -345,6 +347,11 @@ static MadeCall createTyped(const task::Params &params, const WeightForm *form,
                             Products products) {
   if (auto *p = std::get_if<task::MatMul>(&params))
     return createMatMul(*p, form, products);
+  if (auto *p = std::get_if<task::BlockMatMul>(&params)) {
+    bool isWide = products != Products::Own && hasWideVectors();
+    auto own = gemm::blockMatMul(*p, isWide);
+    return own ? std::move(own) : plain::blockMatMul(*p);
+  }
   if (auto *p = std::get_if<task::Conv>(&params))
     return createConv(*p, false, form, products);
   if (auto *p = std::get_if<task::ConvTranspose>(&params))

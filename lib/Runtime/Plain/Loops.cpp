@@ -442,6 +442,8 @@ struct Loops final : engine::Engine {
       return makeError("the loops pack no weights");
     if (auto *p = std::get_if<task::MatMul>(&params))
       return plain::matMul(*p);
+    if (auto *p = std::get_if<task::BlockMatMul>(&params))
+      return plain::blockMatMul(*p);
     if (auto *p = std::get_if<task::Conv>(&params))
       return plain::conv(*p, false);
     if (auto *p = std::get_if<task::ConvTranspose>(&params))

@@ -19,6 +19,8 @@ static std::optional<int64_t> elementsOf(const task::Params &params) {
       count *= dim.c == 0 ? 1 : dim.size;
     return count;
   }
+  if (auto *p = std::get_if<task::BlockMatMul>(&params))
+    return p->m * p->n;
   if (auto *p = std::get_if<task::Copy>(&params))
     return p->count; // 0 of one in place
   if (auto *p = std::get_if<task::Update>(&params))

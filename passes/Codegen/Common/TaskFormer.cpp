@@ -23,6 +23,7 @@ void codegen::attachTaskModels(MLIRContext &context) {
   attachViewModels(context);
   attachSourceModels(context);
   attachMatMulModel(context);
+  attachBlockMatMulModel(context);
   attachWindowModels(context);
   attachAttentionModels(context);
   attachJoinModels(context);

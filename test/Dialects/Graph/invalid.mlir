@@ -134,3 +134,59 @@ func.func @f(%x: tensor<1x2x5x5xui8>, %w: tensor<3x2x3x3xi8>, %b: tensor<3xi32>)
   %y = "graph.conv"(%x, %w, %b) {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, sums = i32} : (tensor<1x2x5x5xui8>, tensor<3x2x3x3xi8>, tensor<3xi32>) -> tensor<1x3x3x3xi32>
   return
 }
+
+// -----
+
+func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x3x16xui8>, %s: tensor<3x5xf32>) {
+  // expected-error @+1 {{rows of 64 elements meet 3 blocks of 32}}
+  %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x3x16xui8>, tensor<3x5xf32>) -> tensor<2x5xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x16xui8>, %s: tensor<5x2xf32>) {
+  // expected-error @+1 {{scales of shape 5x2, expected is 2x5}}
+  %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x2x16xui8>, tensor<5x2xf32>) -> tensor<2x5xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x32xui8>, %s: tensor<2x5xf32>) {
+  // expected-error @+1 {{a weight of shape 5x2x32 has no blocks of 32 numbers}}
+  %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x2x32xui8>, tensor<2x5xf32>) -> tensor<2x5xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<2x63xf32>, %w: tensor<5x9x3xui8>, %s: tensor<9x5xf32>) {
+  // expected-error @+1 {{blocks have 7 numbers, expected is an even count}}
+  %y = "graph.contract_blocks"(%x, %w, %s) {block = 7 : i64} : (tensor<2x63xf32>, tensor<5x9x3xui8>, tensor<9x5xf32>) -> tensor<2x5xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x16xi8>, %s: tensor<2x5xf32>) {
+  // expected-error @+1 {{has a weight of 'i8', expected are bytes of ui8}}
+  %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x2x16xi8>, tensor<2x5xf32>) -> tensor<2x5xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<2x64xf16>, %w: tensor<5x2x16xui8>, %s: tensor<2x5xf32>) {
+  // expected-error @+1 {{multiplies f32 by numbers whose scales are f32}}
+  %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf16>, tensor<5x2x16xui8>, tensor<2x5xf32>) -> tensor<2x5xf16>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x16xui8>, %s: tensor<2x5xf32>, %z: tensor<2x5xi32>) {
+  // expected-error @+1 {{has zero points of 'i32', expected are ui8 or f32}}
+  %y = "graph.contract_blocks"(%x, %w, %s, %z) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x2x16xui8>, tensor<2x5xf32>, tensor<2x5xi32>) -> tensor<2x5xf32>
+  return
+}

@@ -77,6 +77,9 @@ static Expected<void> checkCall(const task::Params &params, Seen &seen) {
     }
     return checkPosts(p->post, seen);
   }
+  if (auto *p = std::get_if<task::BlockMatMul>(&params))
+    return p->b_packed ? makeError("a product of the toy target packs no weight")
+                       : Expected<void>();
   if (auto *p = std::get_if<task::Pool>(&params))
     return checkFormats({p->src_format, p->dst_format});
   if (auto *p = std::get_if<task::ConvBackwardFilter>(&params))

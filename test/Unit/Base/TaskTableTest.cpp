@@ -225,9 +225,9 @@ TEST_CASE("a damaged table is an error that says where") {
         "the task table is damaged: its records do not hold together");
   std::string version = blob;
   version[7] = '9';
-  CHECK(reason(version) == "the task table has version 9, this runtime reads version 7");
+  CHECK(reason(version) == "the task table has version 9, this runtime reads version 8");
   CHECK(reason("PTBL" + std::string(100, '\1')) ==
-        "the task table has version 1, this runtime reads version 7");
+        "the task table has version 1, this runtime reads version 8");
   version[5] = 'X';
   CHECK(reason(version) ==
         "the task table is damaged: it does not begin with its identifier");

@@ -23,6 +23,15 @@ TEST_CASE("A product reads each operand once, and one that is broadcast not per 
   check(p, 2 * 4 * 3 * 5 * 7, 4 * (4 * 21 + 35 + 4 * 15 + 4 * 5));
 }
 
+TEST_CASE("A product with a weight of 4 bits reads a byte for two numbers") {
+  task::BlockMatMul p;
+  p.dtype = uint8_t(DType::F32);
+  p.m = 3, p.n = 5, p.blocks = 2, p.block = 16;
+  check(p, 2 * 3 * 5 * 32, 4 * (3 * 32 + 3 * 5) + 5 * 16 + 4 * 2 * 5);
+  p.zero_dtype = uint8_t(DType::U8);
+  check(p, 2 * 3 * 5 * 32, 4 * (3 * 32 + 3 * 5) + 5 * 16 + (4 + 1) * 2 * 5);
+}
+
 TEST_CASE("A convolution multiplies per pixel of the side that is smaller") {
   task::Conv p;
   p.dtype = uint8_t(DType::F32);

@@ -24,6 +24,7 @@ namespace task {
 
 using Kernel = fb::KernelT;
 using MatMul = fb::MatMulT;
+using BlockMatMul = fb::BlockMatMulT;
 using Conv = fb::ConvT;
 /// Has the parameters of Conv.
 struct ConvTranspose : Conv {
@@ -54,10 +55,10 @@ using Rows = fb::RowsT;
 
 /// What a task does, with everything but its operands. In the order of the schema's
 /// union.
-using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, ConvBackwardFilter, Pool,
-                            AllReduce, AllGather, ReduceScatter, AllToAll, Permute,
-                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill,
-                            Wait, Repeat, Skip, Update, AllToAllV, Rows>;
+using Params = std::variant<Kernel, MatMul, BlockMatMul, Conv, ConvTranspose,
+                            ConvBackwardFilter, Pool, AllReduce, AllGather, ReduceScatter,
+                            AllToAll, Permute, Exchange, Halo, Slice, Mask, Copy, Repad,
+                            ToPartial, Fill, Wait, Repeat, Skip, Update, AllToAllV, Rows>;
 
 /// Fixed operand positions of the engine calls.
 /// Element types of the operands of a MatMul or a Conv: those of the table, or the
@@ -72,6 +73,14 @@ template <typename P> DType rhsType(const P &p) {
 template <typename P> bool isOfBytes(const P &p) { return p.a_dtype || p.b_dtype; }
 
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
+enum BlockMatMulOperand {
+  BlockMatMulA,
+  BlockMatMulB,
+  BlockMatMulC,
+  BlockMatMulScales,
+  BlockMatMulScratch,
+  BlockMatMulZeros
+};
 enum ConvOperand { ConvSrc, ConvWeights, ConvDst, ConvBias, ConvScratch, ConvPost };
 enum ConvBackwardFilterOperand {
   BackwardSrc,
@@ -125,6 +134,7 @@ int64_t listLength(const Params &params);
 enum class TaskKind : uint8_t {
   Kernel,
   MatMul,
+  BlockMatMul,
   Conv,
   ConvTranspose,
   ConvBackwardFilter,
