@@ -96,9 +96,22 @@ Expected<TrainingImport> partita::trainingImport(const train::Spec &spec,
 }
 
 void partita::dropNothing(onnx_model::Model &model) {
-  for (onnx_model::Node &node : model.graph.nodes)
-    if (node.domain.empty() && node.opType == "Dropout")
-      node.inputs.resize(1); // the ratio is read where something is dropped
+  std::vector<onnx_model::Tensor> no;
+  for (onnx_model::Node &node : model.graph.nodes) {
+    if (!node.domain.empty() || node.opType != "Dropout")
+      continue;
+    // A node that may drop has its mode as its third input.
+    auto value = std::make_shared<std::vector<std::byte>>(1, std::byte{0});
+    onnx_model::Tensor &mode = no.emplace_back();
+    mode.name = node.name + "/no training";
+    mode.type = DType::Bool;
+    mode.bytes = *value;
+    mode.owner = value;
+    node.inputs.resize(3);
+    node.inputs[2] = mode.name;
+  }
+  auto &all = model.graph.initializers;
+  all.insert(all.end(), no.begin(), no.end());
 }
 
 /// "f32 [3, 4]".
