@@ -134,7 +134,8 @@ Expected<void> partita::addEvaluation(const Job &job, Compiler &step) {
       return ok;
     // States and weights are those of both, whichever entry has the larger arena.
     CompileReport &report = step.report;
-    report.neededBytes = report.arenaBytes + report.weightBytesPerRank + report.stateBytes;
+    report.neededBytes =
+        report.arenaBytes + report.weightBytesPerRank + report.stateBytes;
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     step.report.stages.emplace_back("code", took.count());
   }

@@ -134,9 +134,9 @@ static Expected<void> linkFile(const fs::path &from, const fs::path &to) {
   const int problem = file >= 0 && ::fsync(file) == 0 ? 0 : errno;
   if (file >= 0)
     ::close(file);
-  return problem == 0 ? Expected<void>()
-                      : makeError("cannot write '" + to.string() +
-                                  "': " + std::strerror(problem));
+  return problem == 0
+             ? Expected<void>()
+             : makeError("cannot write '" + to.string() + "': " + std::strerror(problem));
 }
 
 Expected<void> runtime::nameGeneration(const std::string &generation,

@@ -3,8 +3,9 @@
 // RUN: partita-opt %t/model.mlir --partita-evaluate=spec=%t/classes.json --partita-simplify -o %t/evaluated.mlir
 // RUN: FileCheck %s --input-file %t/evaluated.mlir
 // Split, the program gives what it gives whole.
-// RUN: partita-opt %t/evaluated.mlir --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-verify-planned --partita-check-spmd --partita-partition --partita-verify-partitioned
-// RUN: partita-opt %t/model.mlir --partita-evaluate=spec=%t/numbers.json --partita-simplify | FileCheck %s --check-prefix=NUMBERS
+// RUN: partita-opt %t/model.mlir --partita-evaluate=spec=%t/numbers.json --partita-simplify -o %t/numbers.mlir
+// RUN: partita-opt %t/numbers.mlir --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-verify-planned --partita-check-spmd --partita-partition --partita-verify-partitioned
+// RUN: FileCheck %s --check-prefix=NUMBERS --input-file %t/numbers.mlir
 // RUN: partita-opt %t/scalar.mlir --partita-evaluate=spec=%t/output.json --partita-simplify | FileCheck %s --check-prefix=OUTPUT
 // RUN: partita-opt %t/half.mlir --partita-evaluate=spec=%t/numbers.json --partita-simplify | FileCheck %s --check-prefix=HALF
 // RUN: not partita-opt %t/taken.mlir --partita-evaluate=spec=%t/numbers.json 2>&1 | FileCheck %s --check-prefix=TAKEN
