@@ -259,7 +259,8 @@ static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
       .and_then([&] {
         return readMember(value, "batch_norm", spec.batchStatistics,
                           isSecondOf("running", "batch"));
-      });
+      })
+      .and_then([&] { return readMember(value, "evaluate", spec.evaluates, readFlag); });
 }
 
 static Expected<int64_t> readNumber(const JsonValue &value) {
@@ -277,7 +278,7 @@ static Expected<Spec> readRoot(const JsonValue &root) {
   if (auto ok = root.allowOnly(
           {"loss", "parameters", "optimizer", "schedule", "clip_norm", "gradient_norm",
            "on_nan", "accumulation", "gradients", "compute", "loss_scale", "seed",
-           "batch_norm", "optimizer_parallel", "recompute", "comm_fusion"});
+           "batch_norm", "evaluate", "optimizer_parallel", "recompute", "comm_fusion"});
       !ok)
     return tl::unexpected(ok.error());
   for (const char *key : {"loss", "optimizer"})

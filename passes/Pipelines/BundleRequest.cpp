@@ -2,6 +2,7 @@
 #include "passes/Pipelines/BundleRequest.h"
 
 #include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Bundle/Evaluation.h"
 
 #include <filesystem>
 
@@ -56,6 +57,7 @@ static Expected<void> readStep(Request &request, const std::string &bundle,
   if (!read)
     return tl::unexpected(read.error());
   request.train = std::move(*read);
+  request.evaluates = plan.entry().name == evaluationEntry;
   return {};
 }
 

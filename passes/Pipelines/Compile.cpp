@@ -147,7 +147,7 @@ Expected<void> Compiler::derive() {
   std::optional<TrainingImport> training;
   bool isOfFile = !model->graph.updates.empty(); // the file has the step
   if (request.train && !isOfFile) {
-    auto asked = trainingImport(request.train->spec, *model);
+    auto asked = trainingImport(request.train->spec, *model, request.evaluates);
     if (!asked)
       return tl::unexpected(asked.error());
     training = std::move(*asked);
@@ -172,6 +172,10 @@ Expected<void> Compiler::derive() {
     ok = narrow();
   if (ok && onImported)
     ok = onImported();
+  if (ok && request.evaluates)
+    return runPasses("01-evaluated", [&](OpPassManager &manager) {
+      buildEvaluatedPipeline(manager, request.train->spec);
+    });
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
       const bool isFile = request.hints && request.hints->file;
@@ -272,8 +276,11 @@ Expected<void> Compiler::decide() {
   (*module)->setAttr(dist::meshAttr, dist::MeshAttr::get(&context, mesh));
   if (auto ok = keepStates(); !ok)
     return ok;
+  // Hints that name nothing of an evaluation are for the step beside it, as those of a
+  // stage may be for others.
+  const int part = request.evaluates ? 0 : job.stage;
   Deciding how{request.mode,     request.hints, request.plan,       request.machine,
-               request.allToAll, job.stage,     request.told.hints, request.told.explain};
+               request.allToAll, part,          request.told.hints, request.told.explain};
   return runPasses("",
                    [&](OpPassManager &manager) { manager.addPass(createShardPass(how)); })
       .and_then([&] { return stateFacts(); });
@@ -519,8 +526,11 @@ static Expected<CompileReport> compileOnce(const Job &job, bool isStaged) {
   auto begin = std::chrono::steady_clock::now();
   auto made = isStaged ? stageCompiler(job) : straightCompiler(job);
   Compiler &compiler = made->compiler();
-  auto ok = made->run().and_then(
-      [&] { return compiler.timed(Level::L5, "code", &Compiler::emit); });
+  if (auto ok = made->run(); !ok)
+    return tl::unexpected(ok.error());
+  const bool isBeside = job.request.train && job.request.train->spec.evaluates;
+  auto ok = isBeside ? addEvaluation(job, compiler)
+                     : compiler.timed(Level::L5, "code", &Compiler::emit);
   if (!ok)
     return tl::unexpected(ok.error());
   // A plan that is given is not made anew where it does not fit.
@@ -544,13 +554,15 @@ static Expected<CompileReport> compileUntilItFits(Job job) {
   auto entries = entriesOf(request.model.shapes);
   if (!entries)
     return tl::unexpected(entries.error());
+  auto staged = wantsStages(request);
+  if (!staged)
+    return tl::unexpected(staged.error());
+  if (auto ok = checkEvaluation(request, entries->size(), *staged); !ok)
+    return tl::unexpected(ok.error());
   if (entries->size() > 1)
     return compileEntries(*entries, std::move(job));
   if (auto ok = takeEntry(job.request, entries->front()); !ok)
     return tl::unexpected(ok.error());
-  auto staged = wantsStages(request);
-  if (!staged)
-    return tl::unexpected(staged.error());
   constexpr int mostTries = 4;
   takeChoices(job);
   std::vector<std::string> notes;

@@ -1,10 +1,13 @@
 //===- Entries.cpp - One bundle for several input shapes ------------------===//
 #include "passes/Pipelines/Entries.h"
 
+#include "partita/Base/Bundle/Evaluation.h"
 #include "passes/Pipelines/CompileStages.h"
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <iterator>
 #include <set>
 
 using namespace partita;
@@ -49,18 +52,28 @@ partita::entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes) {
   return entries;
 }
 
+static bool isEvaluation(const PlanEntry &entry) { return entry.name == evaluationEntry; }
+
 Expected<void> partita::takeEntry(Request &request, const EntryShapes &entry) {
   if (!request.plan || request.plan->entries.size() == 1)
     return {};
+  auto &all = request.plan->entries;
+  std::vector<PlanEntry> beside;
+  std::ranges::copy_if(all, std::back_inserter(beside), isEvaluation);
+  std::erase_if(all, isEvaluation);
   std::vector<std::string> shapes;
   for (const onnx_model::ShapeBinding &binding : entry.shapes)
     shapes.push_back(binding.str());
-  auto own = std::ranges::find(request.plan->entries, shapes, &PlanEntry::shapes);
-  if (own == request.plan->entries.end())
-    return request.plan->of(entry.name).map([&](Plan found) {
-      request.plan = std::move(found);
-    });
-  request.plan->entries = {PlanEntry(*own)};
+  auto own = std::ranges::find(all, shapes, &PlanEntry::shapes);
+  if (own != all.end()) {
+    all = {PlanEntry(*own)};
+  } else {
+    auto found = request.plan->of(entry.name);
+    if (!found)
+      return tl::unexpected(found.error());
+    request.plan = std::move(*found);
+  }
+  std::ranges::move(beside, std::back_inserter(request.plan->entries));
   return {};
 }
 
@@ -70,6 +83,66 @@ static std::string summaryOf(const std::string &name, const CompileReport &repor
   return "entry " + name + ": " + std::to_string(report.numOps) + " ops, " +
          std::to_string(all.collectives) + " collectives, " +
          std::to_string(all.receivedBytes) + " B received per rank";
+}
+
+Expected<void> partita::checkEvaluation(const Request &request, size_t entries,
+                                        bool isStaged) {
+  if (!request.train || !request.train->spec.evaluates)
+    return {};
+  const std::string asked = "\"evaluate\" of '" + request.train->file + "': ";
+  if (isStaged)
+    return makeError(asked + "a training step of several stages has no evaluation; leave "
+                             "the member out, or compile without stages");
+  if (entries > 1)
+    return makeError(asked + "a training step of several shapes (--shape makes " +
+                     std::to_string(entries) +
+                     " entries) has no evaluation; leave the member out, or give each "
+                     "name once");
+  return {};
+}
+
+/// The evaluation beside a step, as a job of its own.
+static Job evaluationOf(const Job &step) {
+  Job job(step.request, step.progress, step.stop);
+  Request &request = job.request;
+  request.evaluates = true;
+  request.told = {};
+  if (!request.levels.dump.empty())
+    request.levels.dump += std::string("/") + evaluationEntry;
+  job.feedback.microBatches = step.feedback.microBatches;
+  if (!request.plan)
+    return job;
+  std::erase_if(request.plan->entries, std::not_fn(isEvaluation));
+  if (request.plan->entries.empty())
+    request.plan.reset();
+  return job;
+}
+
+Expected<void> partita::addEvaluation(const Job &job, Compiler &step) {
+  Job own = evaluationOf(job);
+  own.feedback.states = step.next.states;
+  own.progress("entry " + std::string(evaluationEntry));
+  auto made = straightCompiler(own);
+  if (auto ok = made->run(); !ok)
+    return makeError("entry " + std::string(evaluationEntry) + ": " + ok.error().message);
+  Compiler &product = made->compiler();
+  if (job.request.levels.to == Level::L5) {
+    job.progress("generating code");
+    auto start = std::chrono::steady_clock::now();
+    auto ok = emitEntries({{"main", &step}, {evaluationEntry, &product}}, job.request);
+    if (!ok)
+      return ok;
+    // States and weights are those of both, whichever entry has the larger arena.
+    CompileReport &report = step.report;
+    report.neededBytes =
+        report.arenaBytes + report.weightBytesPerRank + report.stateBytes;
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    step.report.stages.emplace_back("code", took.count());
+  }
+  step.report.notes.push_back(summaryOf(evaluationEntry, product.report));
+  for (const std::string &note : product.report.notes)
+    step.report.notes.push_back("entry " + std::string(evaluationEntry) + ": " + note);
+  return {};
 }
 
 Expected<CompileReport> partita::compileEntries(const std::vector<EntryShapes> &entries,

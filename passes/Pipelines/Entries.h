@@ -20,8 +20,17 @@ Expected<std::vector<EntryShapes>>
 entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes);
 
 /// Makes a plan that is followed that of one entry: of these shapes, else of this name. A
-/// plan of one entry is any entry's. An error lists the plan's entries.
+/// plan of one entry is any entry's. An evaluation's stays behind it. An error lists the
+/// plan's entries.
 Expected<void> takeEntry(Request &request, const EntryShapes &entry);
+
+/// An error if a training step that asks for an evaluation has several entries or stages.
+Expected<void> checkEvaluation(const Request &request, size_t entries, bool isStaged);
+
+/// Compiles the entry that evaluates beside a step that has come as far as it is to, and
+/// writes the bundle of both. States lie as the step has them. A plan without the entry
+/// leaves its strategies open.
+Expected<void> addEvaluation(const Job &job, Compiler &step);
 
 /// Compiles every entry and writes one bundle. States lie as the first entry has them.
 Expected<CompileReport> compileEntries(const std::vector<EntryShapes> &entries, Job job);

@@ -46,6 +46,11 @@ void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &sp
   manager.addPass(createVerifyTrainedPass());
 }
 
+void partita::buildEvaluatedPipeline(OpPassManager &manager, const train::Spec &spec) {
+  manager.addPass(createEvaluatePass(spec));
+  buildImportedPipeline(manager);
+}
+
 void partita::buildConversionsPipeline(OpPassManager &manager,
                                        const std::string &explain) {
   InsertReshardsPassOptions options;

@@ -26,6 +26,8 @@ void buildImportedPipeline(mlir::OpPassManager &manager);
 /// `isAttentionApart` (Stack::attentionApart).
 void buildTrainedPipeline(mlir::OpPassManager &manager, const train::Spec &spec,
                           const Hints *hints = nullptr, bool isAttentionApart = false);
+/// Evaluation of an imported program by the loss of a specification.
+void buildEvaluatedPipeline(mlir::OpPassManager &manager, const train::Spec &spec);
 /// Conversions of a program with strategies, and the gate of L2.
 void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});

@@ -107,6 +107,8 @@ struct Request {
   std::optional<Plan> plan = {}; ///< replaces deciding
   Machine machine = {};
   std::optional<Training> train = {}; ///< absent: inference
+  /// The program is the entry of this training step that gives the loss alone.
+  bool evaluates = false;
   /// The type that the model computes in, unless it trains: a specification has its own.
   /// Absent: that of the plan, else f32.
   std::optional<Compute> compute = {};

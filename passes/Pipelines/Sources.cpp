@@ -125,6 +125,8 @@ Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &
       return read(request, {form.wide, /*keepLoops=*/false});
     return tl::unexpected(ok.error());
   }
+  if (request.evaluates)
+    dropNothing(*loaded);
   return model = std::make_shared<const onnx_model::Model>(std::move(*loaded));
 }
 

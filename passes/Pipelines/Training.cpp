@@ -68,7 +68,8 @@ static Expected<std::set<std::string>> runningMoments(const train::Spec &spec,
 }
 
 Expected<TrainingImport> partita::trainingImport(const train::Spec &spec,
-                                                 const onnx_model::Model &model) {
+                                                 const onnx_model::Model &model,
+                                                 bool evaluates) {
   for (auto [key, globs] : {std::pair{"parameters: \"train\"", &spec.parameters},
                             {"parameters: \"freeze\"", &spec.freeze},
                             {"optimizer: \"no_decay\"", &spec.optimizer.noDecay}})
@@ -78,16 +79,39 @@ Expected<TrainingImport> partita::trainingImport(const train::Spec &spec,
   if (!moments)
     return tl::unexpected(moments.error());
   TrainingImport result;
-  result.batchStatistics = spec.batchStatistics;
+  result.batchStatistics = spec.batchStatistics && !evaluates;
   result.seed = spec.seed;
-  result.trains = [spec, moments = *moments](const onnx_model::Tensor &tensor) {
-    if (!isFloatTensor(tensor) || moments.count(tensor.name) ||
-        anyMatches(spec.freeze, tensor.name))
+  // Running moments are states of the step, which an evaluation reads.
+  const bool readsMoments = spec.batchStatistics && evaluates;
+  result.trains = [spec, readsMoments,
+                   moments = *moments](const onnx_model::Tensor &tensor) {
+    if (moments.count(tensor.name))
+      return readsMoments;
+    if (!isFloatTensor(tensor) || anyMatches(spec.freeze, tensor.name))
       return false;
     return spec.parameters.empty() ? !tensor.shape.empty()
                                    : anyMatches(spec.parameters, tensor.name);
   };
   return result;
+}
+
+void partita::dropNothing(onnx_model::Model &model) {
+  std::vector<onnx_model::Tensor> no;
+  for (onnx_model::Node &node : model.graph.nodes) {
+    if (!node.domain.empty() || node.opType != "Dropout")
+      continue;
+    // A node that may drop has its mode as its third input.
+    auto value = std::make_shared<std::vector<std::byte>>(1, std::byte{0});
+    onnx_model::Tensor &mode = no.emplace_back();
+    mode.name = node.name + "/no training";
+    mode.type = DType::Bool;
+    mode.bytes = *value;
+    mode.owner = value;
+    node.inputs.resize(3);
+    node.inputs[2] = mode.name;
+  }
+  auto &all = model.graph.initializers;
+  all.insert(all.end(), no.begin(), no.end());
 }
 
 /// "f32 [3, 4]".

@@ -10,10 +10,13 @@
 
 namespace partita {
 
-/// What a specification says of a model's initializers. An error names a pattern that
-/// matches none of them.
+/// What a specification says of a model's initializers, for its step or for the entry
+/// that evaluates. An error names a pattern that matches none of them.
 Expected<TrainingImport> trainingImport(const train::Spec &spec,
-                                        const onnx_model::Model &model);
+                                        const onnx_model::Model &model, bool evaluates);
+
+/// Makes every Dropout of a model pass on what it gets, as where it is evaluated.
+void dropNothing(onnx_model::Model &model);
 
 /// The flags among the outputs of a step that partita-train has derived.
 StepFlags flagsOf(mlir::FunctionOpInterface step);

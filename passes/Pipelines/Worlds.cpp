@@ -2,6 +2,7 @@
 #include "passes/Pipelines/Worlds.h"
 
 #include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Bundle/Evaluation.h"
 #include "partita/Base/Files/File.h"
 #include "passes/Pipelines/BundleRequest.h"
 #include "passes/Pipelines/Compiler.h"
@@ -198,9 +199,12 @@ Expected<void> partita::planWorld(const std::string &bundle, int64_t ranks,
   auto known = readBundle(bundle);
   if (!known)
     return tl::unexpected(known.error());
-  if (known->entries.size() > 1 || known->entries[0].stages.size() > 1)
+  // An evaluation follows from the specification.
+  const auto entries = std::ranges::count_if(
+      known->entries, [](const BundleEntry &it) { return it.name != evaluationEntry; });
+  if (entries > 1 || known->entries[0].stages.size() > 1)
     return makeError("'" + bundle + "' has several " +
-                     (known->entries.size() > 1 ? "entries" : "stages") +
+                     (entries > 1 ? "entries" : "stages") +
                      ", which are not planned again: compile with a --mesh for " +
                      std::to_string(ranks) + " ranks");
   BundleSource source;

@@ -24,8 +24,10 @@ struct NamedApart {
 };
 std::unique_ptr<mlir::Pass> createFormAttentionPass(const NamedApart &named);
 
-/// `partita-train` and `partita-mark-recompute` with a specification that was read.
+/// `partita-train`, `partita-evaluate` and `partita-mark-recompute` with a specification
+/// that was read.
 std::unique_ptr<mlir::Pass> createTrainPass(train::Spec spec);
+std::unique_ptr<mlir::Pass> createEvaluatePass(train::Spec spec);
 std::unique_ptr<mlir::Pass> createMarkRecomputePass(train::Spec spec);
 
 } // namespace partita

@@ -77,6 +77,39 @@ def TrainPass : Pass<"partita-train", "::mlir::ModuleOp"> {
                            "::partita::dist::DistDialect"];
 }
 
+def EvaluatePass : Pass<"partita-evaluate", "::mlir::ModuleOp"> {
+  let summary = "Makes of an imported model what gives the loss of rows that are held out";
+  let description = [{
+    Adds the loss that the specification names, and makes it the only result beside the
+    number of labels or numbers that count. The states of `@main` are only read. An input
+    `row_weights` says which rows of the batch count, so that the last rows of a file can
+    fill one. See docs/training.md.
+
+    Before:
+    ```mlir
+    func.func @main(%x: tensor<4x3xf32> {graph.name = "x"},
+                    %w: tensor<3x2xf32> {dist.state = #dist.state<"w" from "w">})
+        -> (tensor<4x2xf32> {graph.name = "y"}) {
+      %y = graph.contract %x, %w {equation = #graph.equation<"b i, i o -> b o">} : …
+      return %y
+    }
+    ```
+    After, with mean squared error:
+    ```mlir
+    func.func @main(%x, %target, %weights: tensor<4xf32> {graph.name = "row_weights"}, %w)
+        -> (tensor<f32> {graph.name = "loss"}, tensor<f32> {graph.name = "counted"}) {
+      …
+      %loss = graph.div %total, %most : …
+      return %loss, %counted : …
+    }
+    ```
+  }];
+  let options = [Option<"spec", "spec", "std::string", "\"\"",
+                        "Specification (JSON, docs/training.md)">];
+  let dependentDialects = ["::partita::graph::GraphDialect",
+                           "::partita::dist::DistDialect"];
+}
+
 def MarkRecomputePass : Pass<"partita-mark-recompute", "::mlir::ModuleOp"> {
   let summary = "Marks what the backward pass of a training step computes again";
   let description = [{

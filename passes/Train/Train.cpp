@@ -17,29 +17,6 @@ using namespace partita;
 using namespace partita::graph;
 using namespace partita::train;
 
-/// Replaces log-softmax, now that nothing is differentiated any more, by the ops that it
-/// is made of: a row op needs its whole row on every rank, a maximum and a sum do not. So
-/// logits that are split along a vocabulary stay so up to the loss and back.
-static void expandLogSoftmax(LogSoftmaxOp op) {
-  OpBuilder builder(op);
-  Operation *before = op->getPrevNode();
-  Formula f(builder, op.getLoc());
-  Type element = f.type(op.getInput());
-  const bool isNarrow = !element.isF32() && !element.isF64();
-  Value x = isNarrow ? f.cast(op.getInput(), builder.getF32Type()) : op.getInput();
-  const auto axis = static_cast<int64_t>(f.axis(op.getAxis(), x));
-  Value top = f.reduce(ReduceKind::Max, x, {axis});
-  Value sum = f.sum(f.map("exp(x - y)", {x, top}), {axis});
-  Value logs = f.map("x - y - log(z)", {x, top, sum});
-  if (isNarrow)
-    logs = f.cast(logs, element);
-  for (Operation *made = op->getPrevNode(); made != before; made = made->getPrevNode())
-    if (made->getNumOperands() != 0)
-      copyStepMarks(op, made);
-  op.getResult().replaceAllUsesWith(logs);
-  op.erase();
-}
-
 namespace {
 struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
   using TrainPassBase::TrainPassBase;
@@ -67,7 +44,7 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     StepBuilder step(main, *read);
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);
-    getOperation().walk(expandLogSoftmax);
+    expandLogSoftmax(getOperation());
     for (const std::string &name : step.unused)
       main->emitRemark("parameter '")
           << name << "' does not train: the loss does not depend on it";

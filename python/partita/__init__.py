@@ -27,6 +27,9 @@ from .onnx_schemas import register_onnx_schemas
 __all__ = ["Cancel", "PartitaError", "Session", "Sharded", "compile", "inspect", "plan",
            "register_onnx_schemas", "report", "shard", "verify", "version"]
 
+# Names that the compiler gives to what evaluates (docs/training.md).
+_EVALUATION, _ROW_WEIGHTS = "evaluate", "row_weights"
+
 _DTYPES = {
     "f32": numpy.float32, "f64": numpy.float64, "f16": numpy.float16,
     "bf16": numpy.uint16, "i8": numpy.int8, "i16": numpy.int16, "i32": numpy.int32,
@@ -283,6 +286,73 @@ class Session:
                                "bundle in this one")
         with self._lock:
             return self._run(inputs, pad)
+
+    def evaluate(self, inputs):
+        """The mean loss over all rows of `inputs` on the states as they are, of a training
+        step whose file says `"evaluate": true`.
+
+        `inputs` has the arrays of a step, labels among them, with any number of rows: dim 0
+        of each. Labels that do not count (`ignore_index`) are left out of the mean. Nothing
+        is trained, and `entry`, `inputs` and `outputs` are as before."""
+        if os.getpid() != self._process:
+            raise PartitaError(f"the session belongs to process {self._process}; load the "
+                               "bundle in this one")
+        with self._lock:
+            if self._handle is None:
+                raise PartitaError("the session is closed")
+            if _EVALUATION not in self.entries:
+                raise PartitaError(f"the session has no entry {_EVALUATION!r}; compile with "
+                                   '"evaluate": true in the training file, and load all '
+                                   "entries")
+            before = self.entry
+            self._use(_EVALUATION)
+            try:
+                return self._evaluate(inputs)
+            finally:
+                self._use(before)
+
+    def _evaluate(self, inputs):
+        arrays = {name: numpy.asarray(value) for name, value in inputs.items()}
+        rows, batch = self._rows(arrays)
+        total = counted = 0.0
+        for begin in range(0, rows, batch):
+            # The first rows fill the last batch, and do not count there.
+            places = numpy.arange(begin, begin + batch)
+            given = {name: array.take(places % rows, axis=0) if array.ndim else array
+                     for name, array in arrays.items()}
+            if _ROW_WEIGHTS in self.inputs:
+                given[_ROW_WEIGHTS] = (places < rows).astype(numpy.float32)
+            outputs = self._run(given, False)
+            count = float(outputs.get("counted", batch))
+            if count > 0:
+                total, counted = total + float(outputs["loss"]) * count, counted + count
+        if counted == 0:
+            raise PartitaError("no label counts: all are \"ignore_index\" of the training "
+                               "file")
+        return total / counted
+
+    def _rows(self, arrays):
+        """The number of rows, and how many a request takes."""
+        first, rows, batch = None, 0, 0
+        for name, (_, shape) in self.inputs.items():
+            if name == _ROW_WEIGHTS or not shape:
+                continue
+            if name not in arrays:
+                raise PartitaError(f"input {name!r} is missing")
+            array = arrays[name]
+            if array.ndim != len(shape) or array.shape[1:] != shape[1:]:
+                raise PartitaError(f"input {name!r} has shape {list(array.shape)}, expected "
+                                   f"rows of {list(shape[1:])}")
+            if first is None:
+                first, rows, batch = name, len(array), shape[0]
+            elif len(array) != rows:
+                raise PartitaError(f"{first!r} has {rows} rows and {name!r} {len(array)}")
+        if rows == 0:
+            raise PartitaError("there are no rows to evaluate on")
+        if rows % batch and _ROW_WEIGHTS not in self.inputs:
+            raise PartitaError(f"batches of {batch} do not divide {rows} rows, and of a loss "
+                               "that the model computes it is not known what rows add to it")
+        return rows, batch
 
     def _run(self, inputs, pad):
         if self._handle is None:

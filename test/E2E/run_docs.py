@@ -94,6 +94,10 @@ def small_model(work):
     (work / "step.json").write_text(json.dumps(
         {"loss": {"kind": "mse", "of": "y", "labels": "target"},
          "optimizer": {"kind": "adamw"}}))
+    np.savez(work / "held.npz", x=x[:100], target=x[:100])
+    (work / "evaluated.json").write_text(json.dumps(
+        {"loss": {"kind": "mse", "of": "y", "labels": "target"},
+         "optimizer": {"kind": "adamw"}, "evaluate": True}))
     (work / "small").mkdir()
     (work / "small/input_0.pb").write_bytes(
         onnx.numpy_helper.from_array(x, "x").SerializeToString())

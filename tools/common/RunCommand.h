@@ -15,6 +15,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <climits>
 #include <cmath>
@@ -136,6 +138,48 @@ inline void addCheckpointOptions(CLI::App &command, CLI::Option *file,
   addResumeOptions(command, folder, options);
 }
 
+/// Says why a generation cannot have this name; empty: it can.
+inline std::string refusalOfName(const std::string &name) {
+  auto isLetter = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
+           c == '.';
+  };
+  // Names of what is written aside have a ".tmp-".
+  if (!name.empty() && std::ranges::all_of(name, isLetter) &&
+      name.find(".tmp-") == std::string::npos)
+    return {};
+  return "'" + name +
+         "' is no name for best-NAME: expected letters, digits, '-', '_' and '.'";
+}
+
+/// Adds the options of evaluation while training (docs/training.md).
+inline void addEvaluationOptions(CLI::App &command, CLI::Option *data,
+                                 runtime::EvaluationOptions &options) {
+  CLI::Option *file =
+      command
+          .add_option("--eval", options.file,
+                      "Tell the mean loss over the rows of this .npz or .safetensors "
+                      "file, which are held out, of a bundle whose training file says "
+                      "\"evaluate\" (docs/training.md)")
+          ->check([](const std::string &name) {
+            return name.empty() ? std::string("the file has no name") : std::string();
+          })
+          ->needs(data);
+  command
+      .add_option("--eval-every", options.every,
+                  "Do so behind every N-th step too, not the last one alone")
+      ->check(CLI::Range(int64_t(1), int64_t(1) << 53, "POSITIVE"))
+      ->needs(file);
+  command
+      .add_option("--keep-best", options.best,
+                  "Keep the generation with the least such loss as best-NAME of the "
+                  "checkpoint folder")
+      ->type_name("NAME")
+      ->check(refusalOfName)
+      ->needs(file)
+      ->needs("--checkpoint-dir");
+}
+
 /// Those of `run` on a data file (docs/data.md).
 inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
   CLI::Option *file =
@@ -191,6 +235,7 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
       })
       ->needs(file);
   addCheckpointOptions(command, file, data);
+  addEvaluationOptions(command, file, data.evaluation);
 }
 
 inline void addElastic(CLI::App &command, runtime::RunOptions &options) {

@@ -22,6 +22,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,14 @@ struct AllowedChange {
   std::string name, was, is;
 };
 
+/// The least loss of an evaluation so far, and behind which step it was.
+struct BestStep {
+  std::string name; ///< generation "best-NAME"
+  int64_t step = 0;
+  double loss = 0;
+  std::string data; ///< tells the rows that were evaluated on
+};
+
 struct Manifest {
   struct Part {
     std::string file;
@@ -98,6 +107,7 @@ struct Manifest {
   /// Number of the run that wrote it; all files of a generation have the same.
   std::string incarnation;
   std::vector<AllowedChange> changes = {};
+  std::optional<BestStep> best = {}; ///< absent: none is kept
   std::vector<Part> parts = {};
   std::vector<State> states = {};
 
@@ -128,6 +138,11 @@ Expected<std::vector<Generation>> generationsOf(const std::string &folder);
 
 /// D/step-N.
 std::string generationPath(const std::string &folder, int64_t step);
+/// D/best-NAME, which is no generation of generationsOf.
+std::string bestPath(const std::string &folder, const std::string &name);
+/// Gives a generation another name, `path`, in the place of the one that has it: a folder
+/// of links to its files, or of copies where there are no links.
+Expected<void> nameGeneration(const std::string &generation, const std::string &path);
 
 /// Reads and checks the manifest of a generation: its hash, and that the pieces of each
 /// state have as many elements as the state. Of another format only that is known.
@@ -183,9 +198,10 @@ uint64_t bytesOf(const Piece &piece, const std::vector<HeldState> &states);
 
 /// Gives a generation its name: writes the manifest when all parts are there, syncs the
 /// folder, renames it, and removes generations but the newest `keep` up to this one.
-/// `aside` is consumed.
+/// `aside` is consumed. `alsoAs`: a path that names the generation too, from before
+/// others are removed (nameGeneration); empty: none does.
 Expected<void> publish(Aside aside, const std::string &folder, Manifest manifest,
-                       int64_t keep);
+                       int64_t keep, const std::string &alsoAs = {});
 
 /// Removes what killed writers left in the folder. By the one process that has its lock.
 void removeAbandonedGenerations(const std::string &folder);

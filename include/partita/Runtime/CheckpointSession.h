@@ -92,9 +92,10 @@ public:
   /// Begins to copy the states, as the last request left them, and to write the copy.
   /// Requests may follow at once: what writes a state waits for its copy. First waits for
   /// the save before this one. `head` (of the root) has step, cursor, run and changes.
+  /// `alsoAs`: see publish.
   /// `log`: a file that is synced before the generation has its name; −1: none. Where the
   /// save cannot begin, that is a failure (see takeFailure), no error.
-  Expected<void> save(Manifest head, int log);
+  Expected<void> save(Manifest head, int log, std::string alsoAs = {});
   /// Whether a save is under way, for all processes alike.
   bool isSaving() const;
   /// To be called now and then, as behind each step: goes on with the save under way.
@@ -105,6 +106,8 @@ public:
 
   /// The sentence of a save that failed since the last call.
   std::optional<std::string> takeFailure();
+  /// Tells if a save that had a second name failed since the last call.
+  bool takeLostName();
   /// The step of the newest generation that this saver has published; −1: none.
   int64_t savedStep() const;
   /// Generations so far, and seconds that the caller, and then the rank of this process

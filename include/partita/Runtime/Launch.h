@@ -54,6 +54,15 @@ struct ElasticRanks {
 /// "2..8" or "4". An error names the text.
 Expected<ElasticRanks> parseElastic(const std::string &text);
 
+/// Loss of rows that are held out, while a step trains (docs/training.md).
+struct EvaluationOptions {
+  std::string file;  ///< as DataOptions::file; empty: none
+  int64_t every = 0; ///< steps; 0: behind the last one only
+  /// The generation with the least loss stays as best-NAME; empty: none does. Needs
+  /// checkpoints.
+  std::string best;
+};
+
 /// Requests on the rows of a file, see docs/data.md.
 struct DataOptions {
   std::string file; ///< as openTensor takes it, a tensor per input; empty: none
@@ -66,6 +75,7 @@ struct DataOptions {
   /// Port, or address and port, at which metrics are told while it runs; empty: nowhere.
   std::string metrics;
   int64_t saveEvery = 0; ///< steps between writing the states; 0: at the end only
+  EvaluationOptions evaluation;
   /// With these, `steps` and `epochs` are those of all runs on the folder together.
   CheckpointOptions checkpoints;
 };

@@ -136,6 +136,8 @@ struct Spec {
   std::optional<LossScale> lossScale;
   uint64_t seed = 0;
   bool batchStatistics = true; ///< of BatchNormalization; else the running ones
+  /// The bundle gets an entry that gives the loss alone (docs/training.md).
+  bool evaluates = false;
   OptimizerParallel optimizerParallel;
   std::vector<Recompute> recompute;
   CommFusion commFusion;

@@ -4,8 +4,12 @@
 #include "partita/Base/Files/SafeTensors.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <fcntl.h>
 #include <filesystem>
+#include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -26,6 +30,12 @@ static std::optional<int64_t> stepOf(std::string_view name) {
 
 std::string runtime::generationPath(const std::string &folder, int64_t step) {
   return folder + "/" + std::string(prefix) + std::to_string(step);
+}
+
+static constexpr std::string_view bestPrefix = "best-";
+
+std::string runtime::bestPath(const std::string &folder, const std::string &name) {
+  return folder + "/" + std::string(bestPrefix) + name;
 }
 
 Expected<std::vector<Generation>> runtime::generationsOf(const std::string &folder) {
@@ -50,7 +60,7 @@ void runtime::removeAbandonedGenerations(const std::string &folder) {
        it.increment(ignored)) {
     std::string name = it->path().filename().string();
     std::string step = name.substr(0, name.find(".tmp-"));
-    if (step.size() < name.size() && stepOf(step))
+    if (step.size() < name.size() && (stepOf(step) || step.starts_with(bestPrefix)))
       paths.push_back(folder + "/" + step);
   }
   for (const std::string &path : paths)
@@ -110,8 +120,49 @@ static void removeGeneration(const std::string &path) {
     fs::remove_all(aside, failed);
 }
 
+/// Makes `to` the file `from`, or one with its bytes, which are on the disk then.
+static Expected<void> linkFile(const fs::path &from, const fs::path &to) {
+  std::error_code failed;
+  fs::create_hard_link(from, to, failed);
+  if (!failed)
+    return {};
+  // Some file systems have no links.
+  fs::copy_file(from, to, failed);
+  if (failed)
+    return makeError("cannot write '" + to.string() + "': " + failed.message());
+  const int file = ::open(to.c_str(), O_WRONLY | O_CLOEXEC);
+  const int problem = file >= 0 && ::fsync(file) == 0 ? 0 : errno;
+  if (file >= 0)
+    ::close(file);
+  return problem == 0
+             ? Expected<void>()
+             : makeError("cannot write '" + to.string() + "': " + std::strerror(problem));
+}
+
+Expected<void> runtime::nameGeneration(const std::string &generation,
+                                       const std::string &path) {
+  auto aside = Aside::folder(path);
+  if (!aside)
+    return tl::unexpected(aside.error());
+  std::error_code failed;
+  fs::directory_iterator it(generation, failed);
+  for (; !failed && it != fs::directory_iterator(); it.increment(failed))
+    if (auto ok = linkFile(it->path(), fs::path(aside->path()) / it->path().filename());
+        !ok)
+      return ok;
+  if (failed)
+    return makeError("cannot read the folder '" + generation + "': " + failed.message());
+  if (auto ok = syncFolder(aside->path()); !ok)
+    return ok;
+  if (fs::exists(path, failed))
+    removeGeneration(path);
+  if (auto ok = aside->commit(); !ok)
+    return ok;
+  return syncFolder(fs::path(path).parent_path().string());
+}
+
 Expected<void> runtime::publish(Aside aside, const std::string &folder, Manifest manifest,
-                                int64_t keep) {
+                                int64_t keep, const std::string &alsoAs) {
   for (Manifest::Part &part : manifest.parts) {
     auto file = InputFile::open(aside.path() + "/" + part.file);
     if (!file)
@@ -135,6 +186,9 @@ Expected<void> runtime::publish(Aside aside, const std::string &folder, Manifest
     return ok;
   if (auto ok = syncFolder(folder); !ok)
     return ok;
+  if (!alsoAs.empty())
+    if (auto ok = nameGeneration(generationPath(folder, manifest.step), alsoAs); !ok)
+      return ok;
   // The new generation is there, whatever becomes of the old ones.
   auto all = generationsOf(folder);
   int64_t kept = 0;

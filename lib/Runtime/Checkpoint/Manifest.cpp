@@ -114,6 +114,15 @@ std::string Manifest::json() const {
     out.endObject();
   }
   out.endArray();
+  if (best) {
+    out.key("best");
+    out.beginObject();
+    out.member("name", std::string_view(best->name));
+    out.member("step", best->step);
+    out.member("loss", best->loss);
+    out.member("data", std::string_view(best->data));
+    out.endObject();
+  }
   out.key("parts");
   out.beginArray();
   for (const Part &part : parts) {
@@ -150,6 +159,10 @@ public:
   void text(std::string_view key, std::string &into) {
     if (auto member = at(key))
       set(member->asString(), into);
+  }
+  void real(std::string_view key, double &into) {
+    if (auto member = at(key))
+      set(member->asNumber(), into);
   }
   /// `read` takes an element of the array.
   void each(std::string_view key, auto read) {
@@ -288,6 +301,16 @@ static Expected<void> readRun(const JsonValue &value, RunIdentity &run) {
   return reader.result();
 }
 
+static Expected<BestStep> readBest(const JsonValue &value) {
+  Reader reader(value);
+  BestStep best;
+  reader.text("name", best.name);
+  reader.number("step", best.step, 0, mostNumber);
+  reader.real("loss", best.loss);
+  reader.text("data", best.data);
+  return reader.result().map([&] { return best; });
+}
+
 static Expected<Manifest> parseManifest(std::string_view text, const std::string &path) {
   auto root = parseJson(text, path);
   if (!root)
@@ -325,6 +348,9 @@ static Expected<Manifest> parseManifest(std::string_view text, const std::string
               [&](const JsonValue &value) { return readState(value, manifest); });
   auto run = reader.at("run");
   auto ok = run ? readRun(*run, manifest.run) : reader.result();
+  if (ok && root->has("best"))
+    ok = root->at("best").and_then(readBest).map(
+        [&](BestStep best) { manifest.best = std::move(best); });
   if (!ok)
     return tl::unexpected(ok.error());
   return manifest;

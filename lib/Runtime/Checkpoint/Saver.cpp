@@ -61,11 +61,15 @@ struct CheckpointSaver::State {
         worker(std::move(worker)) {}
 
   Expected<void> prepare();
-  Expected<void> begin(Manifest head, int log);
+  Expected<void> begin(Manifest head, int log, std::string alsoAs);
   Expected<void> exchange(std::span<int64_t> votes);
   Expected<void> advance(int64_t failedFrom);
   Expected<void> finish();
   void count();
+  void fail(std::string sentence) {
+    failure = std::move(sentence);
+    lostName = lostName || !alsoAs.empty();
+  }
   using Job = std::function<Expected<void>()>;
   Job partsJob();
   Job publishJob();
@@ -92,7 +96,9 @@ struct CheckpointSaver::State {
   Aside aside;         ///< of the root
   Manifest head;
   int log = -1;
+  std::string alsoAs;
   std::optional<std::string> failure;
+  bool lostName = false;
   int64_t saved = -1;
   Cost cost;
   double waited = 0; ///< seconds of the caller in the last call of `save`
@@ -128,8 +134,9 @@ Expected<void> CheckpointSaver::State::prepare() {
   return {};
 }
 
-Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile) {
-  head = std::move(given), log = logFile;
+Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile,
+                                             std::string secondName) {
+  head = std::move(given), log = logFile, alsoAs = std::move(secondName);
   std::string told;
   if (isStuck)
     told = "the disk of '" + folder + "' is stuck";
@@ -145,7 +152,7 @@ Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile) {
     return tl::unexpected(agreed.error());
   if (!agreed->empty()) {
     aside = Aside();
-    failure = *agreed;
+    fail(*agreed);
     return {};
   }
   auto begun =
@@ -192,12 +199,12 @@ CheckpointSaver::State::Job CheckpointSaver::State::publishJob() {
   Manifest manifest = head;
   manifest.incarnation = incarnation();
   return [manifest = std::move(manifest), snapshot = snapshot, folder = folder, log = log,
-          keep = options.keep,
+          keep = options.keep, alsoAs = alsoAs,
           aside = std::make_shared<Aside>(std::move(aside))]() mutable -> Expected<void> {
     describe(manifest, snapshot->states, snapshot->pieces);
     if (log >= 0 && ::fdatasync(log) != 0)
       return makeError(std::string("cannot write the log: ") + std::strerror(errno));
-    return publish(std::move(*aside), folder, std::move(manifest), keep);
+    return publish(std::move(*aside), folder, std::move(manifest), keep, alsoAs);
   };
 }
 
@@ -243,7 +250,7 @@ Expected<void> CheckpointSaver::State::advance(int64_t failedFrom) {
     auto text = agreeOnText(session, std::exchange(problem, {}));
     if (!text)
       return tl::unexpected(text.error());
-    failure = *text;
+    fail(*text);
     phase = Phase::None;
     aside = Aside(); // what is there of it goes
     count();
@@ -319,11 +326,11 @@ uint64_t CheckpointSaver::bufferBytes() const {
   return bytes;
 }
 
-Expected<void> CheckpointSaver::save(Manifest head, int log) {
+Expected<void> CheckpointSaver::save(Manifest head, int log, std::string alsoAs) {
   auto start = Clock::now();
   auto ok = state->finish();
   if (ok)
-    ok = state->begin(std::move(head), log);
+    ok = state->begin(std::move(head), log, std::move(alsoAs));
   state->waited = std::chrono::duration<double>(Clock::now() - start).count();
   if (ok && !isSaving()) // it could not begin
     state->count();
@@ -338,5 +345,6 @@ Expected<void> CheckpointSaver::finish() { return state->finish(); }
 std::optional<std::string> CheckpointSaver::takeFailure() {
   return std::exchange(state->failure, std::nullopt);
 }
+bool CheckpointSaver::takeLostName() { return std::exchange(state->lostName, false); }
 int64_t CheckpointSaver::savedStep() const { return state->saved; }
 CheckpointSaver::Cost CheckpointSaver::cost() const { return state->cost; }

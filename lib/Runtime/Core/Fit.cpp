@@ -2,6 +2,7 @@
 #include "partita/Runtime/Fit.h"
 
 #include "Interface.h"
+#include "partita/Base/Bundle/Evaluation.h"
 
 #include <algorithm>
 #include <cstring>
@@ -88,7 +89,13 @@ Expected<Choice> runtime::chooseEntry(const std::vector<EntryInterface> &entries
                                       const Shapes &given, bool pad) {
   std::optional<Choice> best;
   bool isNear = false;
+  // An evaluation takes what a step takes; it is asked for by its name.
+  auto isLeftOut = [&](const EntryInterface &entry) {
+    return entries.size() > 1 && entry.info.name == evaluationEntry;
+  };
   for (size_t i = 0; i < entries.size(); ++i) {
+    if (isLeftOut(entries[i]))
+      continue;
     auto extents = fit(entries[i], given);
     if (!extents)
       continue;
@@ -104,6 +111,8 @@ Expected<Choice> runtime::chooseEntry(const std::vector<EntryInterface> &entries
   for (const auto &[name, shape] : given)
     asked += (asked.empty() ? "" : ", ") + name + " " + shapeText(shape);
   for (const EntryInterface &entry : entries) {
+    if (isLeftOut(entry))
+      continue;
     there += (there.empty() ? "'" : "; '") + entry.info.name + "' takes ";
     const char *comma = "";
     for (const TensorInfo &info : entry.inputs)

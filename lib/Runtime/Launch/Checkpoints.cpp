@@ -5,6 +5,8 @@
 #include "partita/Base/Units.h"
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -14,10 +16,9 @@ void Checkpoints::tell(std::string_view text) const {
     print(text);
 }
 
-Expected<std::unique_ptr<Checkpoints>> Checkpoints::open(RunParts &parts,
-                                                         const DataFeed &feed,
-                                                         const Print &print,
-                                                         RunPlace &place) {
+Expected<std::unique_ptr<Checkpoints>>
+Checkpoints::open(RunParts &parts, const DataFeed &feed, std::string evaluatedOn,
+                  const Print &print, RunPlace &place) {
   const std::string &path = parts.options.data.checkpoints.folder;
   if (parts.session.states().empty())
     return makeError("the bundle has no states for '" + path +
@@ -26,6 +27,7 @@ Expected<std::unique_ptr<Checkpoints>> Checkpoints::open(RunParts &parts,
   if (!folder)
     return tl::unexpected(folder.error());
   std::unique_ptr<Checkpoints> made(new Checkpoints(parts, print, std::move(*folder)));
+  made->evaluatedOn = std::move(evaluatedOn);
   if (auto ok = made->begin(feed, place); !ok)
     return tl::unexpected(ok.error());
   return made;
@@ -46,6 +48,8 @@ Expected<void> Checkpoints::begin(const DataFeed &feed, RunPlace &place) {
                 "' has generations already, the newest behind step " +
                 std::to_string(there->front().step) +
                 "; --resume goes on with it, or give another folder";
+    else if (auto ok = there->empty() ? checkNoBest() : Expected<void>(); !ok)
+      problem = ok.error().message;
     else
       identity = std::move(*own);
   }
@@ -70,6 +74,8 @@ Expected<void> Checkpoints::restore(RunPlace &place) {
     auto differences = changesOf(found.manifest, found.path, identity, options.allowed);
     if (!differences)
       return tl::unexpected(differences.error());
+    if (auto ok = fitBest(found); !ok)
+      return ok;
     changes = found.manifest.changes;
     for (AllowedChange &change : *differences) {
       tell("goes on with another " + change.name + ": " + change.was + " becomes " +
@@ -92,6 +98,90 @@ Expected<void> Checkpoints::restore(RunPlace &place) {
        "': " + bytesText(static_cast<double>(found.bytes)) + " read by " +
        std::to_string(parts.session.numRanks()) + " ranks, at most " +
        bytesText(static_cast<double>(found.mostBytes)) + " by one");
+  // Whatever becomes of its folder, the root alone sees to it.
+  auto ok = parts.session.isRoot() ? findBest(found.manifest.best) : Expected<void>();
+  auto agreed = agreeOnText(parts.session, ok ? std::string() : ok.error().message);
+  if (!agreed)
+    return tl::unexpected(agreed.error());
+  return agreed->empty() ? Expected<void>() : makeError(*agreed);
+}
+
+//===----------------------------------------------------------------------===//
+// The generation with the least loss
+//===----------------------------------------------------------------------===//
+
+std::string Checkpoints::bestPath() const {
+  return runtime::bestPath(folder.path(), parts.options.data.evaluation.best);
+}
+
+/// Losses on other rows say nothing about which step was better.
+Expected<void> Checkpoints::fitBest(const Restored &found) const {
+  const std::optional<BestStep> &told = found.manifest.best;
+  const std::string &name = parts.options.data.evaluation.best;
+  if (!told || name != told->name || told->data == evaluatedOn ||
+      std::ranges::find(options.allowed, "data") != options.allowed.end())
+    return {};
+  return makeError("'" + found.path +
+                   "' has a least loss on other rows to evaluate on (" + told->data +
+                   ") than this run has (" + evaluatedOn +
+                   "); --allow-change data goes on, and looks for the least one anew");
+}
+
+/// A folder of this name without generations is of another run, which has lost them.
+Expected<void> Checkpoints::checkNoBest() const {
+  std::error_code failed;
+  if (parts.options.data.evaluation.best.empty() ||
+      !std::filesystem::exists(bestPath(), failed))
+    return {};
+  return makeError("'" + bestPath() +
+                   "' is there, and no generation beside it with which "
+                   "a run could go on; remove it, or give --keep-best another name");
+}
+
+/// Finds the least loss so far where a run goes on: that which the generation tells, or
+/// the one of the folder, which may be of a later step that was damaged. A run that was
+/// killed between the two names of a generation has left the second one to be given.
+Expected<void> Checkpoints::findBest(const std::optional<BestStep> &told) {
+  const std::string &name = parts.options.data.evaluation.best;
+  if (name.empty()) {
+    best = told; // for a run that keeps it again
+    return {};
+  }
+  auto fits = [&](const std::optional<BestStep> &it) {
+    return it && it->name == name && it->data == evaluatedOn;
+  };
+  auto there = readManifest(bestPath());
+  if (there && fits(there->best) && there->step == there->best->step)
+    best = there->best;
+  if (!fits(told) || (best && best->loss <= told->loss))
+    return {};
+  const std::string generation = generationPath(folder.path(), told->step);
+  if (auto whole = readManifest(generation); whole && fits(whole->best)) {
+    best = told;
+    return nameGeneration(generation, bestPath());
+  }
+  tell("'" + bestPath() + "' is not the generation of step " +
+       std::to_string(told->step) + ", which had the least loss and is gone");
+  return {};
+}
+
+/// Tells if the root keeps the step for its loss.
+bool Checkpoints::isBest(std::optional<double> evaluated) const {
+  return evaluated && std::isfinite(*evaluated) &&
+         !parts.options.data.evaluation.best.empty() &&
+         (!best || best->name != parts.options.data.evaluation.best ||
+          *evaluated < best->loss);
+}
+
+/// The save that follows is for its loss. One before it, which may be too, is over then.
+Expected<void> Checkpoints::keepBest(const RunPlace &place,
+                                     std::optional<double> evaluated) {
+  if (auto ok = finishSaving(); !ok)
+    return ok;
+  bestBefore = best;
+  if (parts.session.isRoot())
+    best =
+        BestStep{parts.options.data.evaluation.best, place.step, *evaluated, evaluatedOn};
   return {};
 }
 
@@ -111,6 +201,8 @@ Expected<void> Checkpoints::makeSaver() {
 }
 
 Expected<void> Checkpoints::tellFailure(bool isLast) {
+  if (saver->takeLostName())
+    best = bestBefore; // what was not written is not kept
   auto sentence = saver->takeFailure();
   if (!sentence)
     return {};
@@ -124,8 +216,9 @@ Expected<void> Checkpoints::save(const RunPlace &place, int log) {
   Manifest head;
   head.step = place.step, head.cursor = place.cursor;
   head.run = identity, head.changes = changes;
+  head.best = best;
   begun = Clock::now();
-  return saver->save(std::move(head), log);
+  return saver->save(std::move(head), log, isBestStep ? bestPath() : "");
 }
 
 /// States behind such a step are lost, and would drive out those that are not.
@@ -134,18 +227,23 @@ void Checkpoints::tellInfinite(const RunPlace &place) const {
        ", which gave an infinity or no number");
 }
 
-Expected<int> Checkpoints::behind(const RunPlace &place, bool finite, int log) {
+Expected<int> Checkpoints::behind(const RunPlace &place, bool finite,
+                                  std::optional<double> evaluated, int log) {
   int64_t every = parts.options.data.saveEvery;
   std::chrono::duration<double> since = Clock::now() - begun;
   bool isTime = options.everySeconds > 0 && since.count() >= options.everySeconds;
   // The root's clock counts.
-  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot(), !finite};
+  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot(), !finite,
+                     isBest(evaluated)};
   if (auto ok = saver->exchange(votes); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = tellFailure(false); !ok)
     return tl::unexpected(ok.error());
   isFinite = votes[2] == 0;
-  bool isDue = votes[1] != 0 || (every > 0 && place.step % every == 0);
+  isBestStep = votes[3] != 0 && isFinite;
+  if (auto ok = isBestStep ? keepBest(place, evaluated) : Expected<void>(); !ok)
+    return tl::unexpected(ok.error());
+  bool isDue = votes[1] != 0 || isBestStep || (every > 0 && place.step % every == 0);
   if (isDue && !isFinite && votes[0] == 0) {
     begun = Clock::now();
     tellInfinite(place);

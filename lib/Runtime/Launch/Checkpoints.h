@@ -31,13 +31,17 @@ struct RunPlace {
 class Checkpoints {
 public:
   /// Locks the folder and loads the newest generation that is whole, if the run goes on;
-  /// `place` becomes where that one is.
-  static Expected<std::unique_ptr<Checkpoints>>
-  open(RunParts &parts, const DataFeed &feed, const Print &print, RunPlace &place);
-  /// To be called behind each step: saves if that is due, and the loss and all else that
-  /// the step gives is finite (as the root sees it). `log`: a file that a generation must
-  /// not be ahead of; −1: none. The signal by which all are to stop, or 0.
-  Expected<int> behind(const RunPlace &place, bool isFinite, int log);
+  /// `place` becomes where that one is. `evaluatedOn` tells the rows of evaluations.
+  static Expected<std::unique_ptr<Checkpoints>> open(RunParts &parts,
+                                                     const DataFeed &feed,
+                                                     std::string evaluatedOn,
+                                                     const Print &print, RunPlace &place);
+  /// To be called behind each step: saves if that is due, or `evaluated` is the least
+  /// loss so far and asked to be kept, and the loss and all else that the step gives is
+  /// finite (as the root sees it). `log`: a file that a generation must not be ahead of;
+  /// −1: none. The signal by which all are to stop, or 0.
+  Expected<int> behind(const RunPlace &place, bool isFinite,
+                       std::optional<double> evaluated, int log);
   /// Whether the step of the last call of `behind` was finite, for all processes alike.
   bool wasFinite() const { return isFinite; }
   /// Waits for the save under way, of a run that ends with an error.
@@ -51,6 +55,12 @@ private:
         folder(std::move(folder)) {}
   Expected<void> begin(const DataFeed &feed, RunPlace &place);
   Expected<void> restore(RunPlace &place);
+  Expected<void> fitBest(const Restored &found) const;
+  Expected<void> checkNoBest() const;
+  Expected<void> findBest(const std::optional<BestStep> &told);
+  std::string bestPath() const;
+  bool isBest(std::optional<double> evaluated) const;
+  Expected<void> keepBest(const RunPlace &place, std::optional<double> evaluated);
   Expected<void> makeSaver();
   Expected<void> save(const RunPlace &place, int log);
   Expected<void> tellFailure(bool isLast);
@@ -64,6 +74,10 @@ private:
   CheckpointFolder folder;
   RunIdentity identity; ///< of the root
   std::vector<AllowedChange> changes;
+  std::string evaluatedOn;
+  /// Least loss so far, and before the last save for its loss; of the root.
+  std::optional<BestStep> best, bestBefore;
+  bool isBestStep = false; ///< the last step, for all processes alike
   std::unique_ptr<CheckpointSaver> saver;
   Clock::time_point begun = Clock::now(); ///< the last save
   int64_t restoredStep = -1;              ///< −1: the run began at step 0

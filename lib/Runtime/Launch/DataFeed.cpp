@@ -1,6 +1,7 @@
 //===- DataFeed.cpp - Rows of a data file as inputs -----------------------===//
 #include "DataFeed.h"
 
+#include "partita/Base/Bundle/Evaluation.h"
 #include "partita/Base/Files/Json.h"
 #include "partita/Base/Scalar.h"
 
@@ -53,9 +54,9 @@ Expected<void> DataFeed::add(const TensorInfo &info, const std::string &path,
   return {};
 }
 
-Expected<void> DataFeed::checkRows(const DataOptions &options) const {
+Expected<void> DataFeed::checkRows(const DataOptions &options, bool isHeldOut) const {
   if (first.empty())
-    return makeError("--data " + options.file +
+    return makeError(std::string(isHeldOut ? "--eval " : "--data ") + options.file +
                      ": there is no input that it could be for");
   if (options.batch && *options.batch != rowsOfBatch)
     return makeError("--batch " + std::to_string(*options.batch) +
@@ -95,7 +96,7 @@ Expected<std::optional<int64_t>>
 DataFeed::countLabels(const std::shared_ptr<const std::vector<int64_t>> &taken) const {
   if (!labels)
     return std::nullopt;
-  auto values = readAll(takeRows(sources[*labels].tensor, taken));
+  auto values = readAll(takeRows(*sources[*labels].tensor, taken));
   if (!values)
     return tl::unexpected(values.error());
   int64_t count = elementCount(values->shape);
@@ -109,20 +110,25 @@ DataFeed::countLabels(const std::shared_ptr<const std::vector<int64_t>> &taken) 
   });
 }
 
-Expected<DataFeed> DataFeed::open(const RunOptions &options,
-                                  const EntryInterface &entry) {
+Expected<DataFeed> DataFeed::open(const RunOptions &options, const EntryInterface &entry,
+                                  bool isHeldOut) {
   auto paths = pathsOf(options, entry.inputs);
   if (!paths)
     return tl::unexpected(paths.error());
   DataFeed feed;
   for (size_t k = 0; k < entry.inputs.size(); ++k) {
     const std::string &path = (*paths)[k], &name = entry.inputs[k].name;
+    if (isHeldOut && name == rowWeightsInput) {
+      feed.sources.push_back({name, std::nullopt, false});
+      feed.hasWeights = true;
+      continue;
+    }
     bool isFixed = std::ranges::any_of(
         options.inputs, [&](const auto &item) { return item.starts_with(name + "="); });
     if (auto ok = feed.add(entry.inputs[k], path, isFixed); !ok)
       return tl::unexpected(ok.error());
   }
-  if (auto ok = feed.checkRows(options.data); !ok)
+  if (auto ok = feed.checkRows(options.data, isHeldOut); !ok)
     return tl::unexpected(ok.error());
   feed.findLabels(options.bundle);
   return feed;
@@ -132,7 +138,8 @@ std::vector<std::optional<StoredTensor>>
 DataFeed::inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const {
   std::vector<std::optional<StoredTensor>> result;
   for (const Source &source : sources)
-    result.push_back(source.isFixed ? source.tensor : takeRows(source.tensor, taken));
+    result.push_back(source.isFixed || !source.tensor ? source.tensor
+                                                      : takeRows(*source.tensor, taken));
   return result;
 }
 
@@ -140,7 +147,9 @@ Expected<Hash128> DataFeed::sampleHash() const {
   constexpr uint64_t pieces = 16, pieceBytes = 4096;
   Hasher hasher;
   for (const Source &source : sources) {
-    const StoredTensor &tensor = source.tensor;
+    if (!source.tensor)
+      continue;
+    const StoredTensor &tensor = *source.tensor;
     std::string head = source.name + " " + std::string(name(tensor.type)) + " " +
                        shapeText(tensor.shape) + (source.isFixed ? " fixed" : "");
     hasher.add(std::as_bytes(std::span(head)));
@@ -162,8 +171,13 @@ Expected<Hash128> DataFeed::sampleHash() const {
 /// The entries that options allow, and what they take.
 static Expected<std::vector<EntryInterface>> allowed(const RunOptions &options) {
   auto entries = entryInterfaces(options.bundle);
-  if (!entries || options.entry.empty())
+  if (!entries)
     return entries;
+  if (options.entry.empty()) {
+    std::erase_if(*entries,
+                  [](const auto &entry) { return entry.info.name == evaluationEntry; });
+    return entries;
+  }
   std::erase_if(*entries,
                 [&](const auto &entry) { return entry.info.name != options.entry; });
   if (entries->empty())

@@ -10,14 +10,17 @@ namespace partita::runtime {
 /// in every request; of the others a request takes rows.
 class DataFeed {
 public:
-  /// An error if the file does not have what the entry takes.
-  static Expected<DataFeed> open(const RunOptions &options, const EntryInterface &entry);
+  /// An error if the file does not have what the entry takes. `isHeldOut`: the file is
+  /// that of --eval, and the weights of rows are no tensor of it.
+  static Expected<DataFeed> open(const RunOptions &options, const EntryInterface &entry,
+                                 bool isHeldOut = false);
 
   int64_t batch() const { return rowsOfBatch; }
   DataOrder order(const DataOptions &options) const {
     return {rows, rowsOfBatch, options.seed, options.last};
   }
   int64_t numRows() const { return rows; }
+  bool weighsRows() const { return hasWeights; }
   /// Hash of names, types, shapes, and of a sample of the bytes of all sources, which
   /// tells other data, wherever the files are.
   Expected<Hash128> sampleHash() const;
@@ -31,17 +34,18 @@ public:
 
 private:
   struct Source {
-    std::string name; ///< of the input
-    StoredTensor tensor;
+    std::string name;                   ///< of the input
+    std::optional<StoredTensor> tensor; ///< absent: weights of rows
     bool isFixed = false;
   };
   Expected<void> add(const TensorInfo &info, const std::string &path, bool isFixed);
-  Expected<void> checkRows(const DataOptions &options) const;
+  Expected<void> checkRows(const DataOptions &options, bool isHeldOut) const;
   void findLabels(const std::string &bundle);
 
   std::vector<Source> sources; ///< by input
   std::string first;           ///< the first input that takes rows
   int64_t rows = 0, rowsOfBatch = 0;
+  bool hasWeights = false;
   std::optional<size_t> labels;   ///< of `sources`
   std::optional<int64_t> ignored; ///< a label that does not count
 };

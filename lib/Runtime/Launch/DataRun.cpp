@@ -1,5 +1,6 @@
 //===- DataRun.cpp - Steps on the rows of a file --------------------------===//
 #include "Checkpoints.h"
+#include "Evaluation.h"
 #include "Metrics.h"
 #include "RunLogs.h"
 
@@ -39,6 +40,9 @@ public:
 private:
   Expected<void> begin(int64_t steps);
   Expected<void> step();
+  Expected<void> evaluate();
+  Expected<void> tell(int64_t epoch,
+                      const std::shared_ptr<const std::vector<int64_t>> &rows);
   Expected<void> save();
   Expected<void> stopped(const std::string &what);
   Expected<void> end();
@@ -54,6 +58,8 @@ private:
   Metrics metrics;
   const Print &print;
   std::unique_ptr<Checkpoints> checkpoints; ///< null: none are asked for
+  std::optional<Evaluation> evaluation;
+  std::optional<double> evaluated; ///< behind the last step, on the root
   RunPlace place;
   int64_t last = 0;                 ///< no step behind this one
   std::optional<int64_t> lastEpoch; ///< none of it
@@ -69,12 +75,19 @@ Expected<void> StepLoop::begin(int64_t steps) {
   if (session.isRoot())
     if (auto ok = metrics.serve(data.metrics); !ok)
       return ok;
+  if (!data.evaluation.file.empty()) {
+    auto made = Evaluation::open(session, parts.options, parts.entry);
+    if (!made)
+      return tl::unexpected(made.error());
+    evaluation.emplace(std::move(*made));
+  }
   place = {steps, order.cursorOf(steps)};
   if (data.checkpoints.folder.empty()) {
     last = steps + *data.steps;
     return session.isRoot() ? metrics.open(data.log, steps > 0) : Expected<void>();
   }
-  auto opened = Checkpoints::open(parts, feed, print, place);
+  auto opened =
+      Checkpoints::open(parts, feed, evaluation ? evaluation->data() : "", print, place);
   if (!opened)
     return tl::unexpected(opened.error());
   checkpoints = std::move(*opened);
@@ -98,20 +111,39 @@ Expected<void> StepLoop::step() {
   int64_t epoch = place.cursor.epoch + 1;
   place = {place.step + 1, order.behind(place.cursor)};
   parts.logs.step(place.step, done.seconds.back());
-  if (session.isRoot()) {
-    auto labels = feed.countLabels(rows);
-    if (!labels)
-      return tl::unexpected(labels.error());
-    StepDone step{place.step, epoch, done.seconds.back(), *labels, isOver()};
-    if (auto ok = metrics.step(step, parts.outputs); !ok)
+  // Requests of an evaluation follow, and this is about the step's own.
+  auto finite = checkFinite(session, parts.options, "step " + std::to_string(place.step));
+  evaluated.reset();
+  if (finite && evaluation && evaluation->isDue(place.step, isOver()))
+    finite = evaluate();
+  if (session.isRoot())
+    if (auto ok = tell(epoch, rows); !ok)
       return ok;
-  }
-  if (auto ok = checkFinite(session, parts.options, "step " + std::to_string(place.step));
-      !ok) {
+  if (!finite) {
     auto saved = checkpoints ? checkpoints->finishSaving() : Expected<void>();
-    return saved ? ok : saved;
+    return saved ? finite : saved;
   }
   return save();
+}
+
+Expected<void> StepLoop::evaluate() {
+  auto loss = evaluation->run();
+  if (!loss)
+    return tl::unexpected(loss.error());
+  if (session.isRoot())
+    evaluated = *loss;
+  return {};
+}
+
+/// Says what the last step gave.
+Expected<void> StepLoop::tell(int64_t epoch,
+                              const std::shared_ptr<const std::vector<int64_t>> &rows) {
+  auto labels = feed.countLabels(rows);
+  if (!labels)
+    return tl::unexpected(labels.error());
+  return metrics.step(
+      {place.step, epoch, done.seconds.back(), *labels, isOver(), evaluated},
+      parts.outputs);
 }
 
 /// The end of a run whose last step is not finite, and which stops there.
@@ -128,7 +160,7 @@ Expected<void> StepLoop::save() {
   std::string what = session.isRoot() ? metrics.notFinite(parts.outputs) : "";
   bool isFinite = what.empty(); // as far as this process knows
   if (checkpoints) {
-    auto signal = checkpoints->behind(place, isFinite, metrics.descriptor());
+    auto signal = checkpoints->behind(place, isFinite, evaluated, metrics.descriptor());
     if (!signal)
       return tl::unexpected(signal.error());
     done.signal = *signal;

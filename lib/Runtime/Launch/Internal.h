@@ -50,6 +50,7 @@ struct RunParts {
   std::string states;               ///< a file; empty: none
   std::vector<HostTensor> &outputs; ///< of the last request, on the root
   RunLogs &logs;                    ///< of the ranks of this process
+  RankProgress *entry = nullptr; ///< its task tells the entry in use; null: nobody asks
 };
 /// Result of steps on data.
 struct DataSteps {

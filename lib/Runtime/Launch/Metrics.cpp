@@ -140,6 +140,10 @@ std::string Metrics::line(const StepDone &done,
             formatted("%.6g", valueOf(outputs[scalar.output]));
     separator = ", ";
   }
+  if (done.evaluated) {
+    text += separator + formatted("eval loss %.6g", *done.evaluated);
+    separator = ", ";
+  }
   text += separator + formatted("%.1f samples/s",
                                 static_cast<double>(since.steps * batch) / since.seconds);
   if (done.labels)
@@ -153,16 +157,22 @@ std::string Metrics::line(const StepDone &done,
 std::string Metrics::json(const StepDone &done,
                           const std::vector<HostTensor> &outputs) const {
   JsonWriter out(JsonWriter::Style::Compact);
+  auto number = [&](double value) {
+    if (std::isfinite(value))
+      out.value(value);
+    else
+      out.null(); // JSON has no NaN
+  };
   out.beginObject();
   out.member("step", done.step);
   out.member("epoch", done.epoch);
   for (const Scalar &scalar : scalars) {
     out.key(scalar.name == rateName ? "lr" : scalar.name);
-    double value = valueOf(outputs[scalar.output]);
-    if (std::isfinite(value))
-      out.value(value);
-    else
-      out.null(); // JSON has no NaN
+    number(valueOf(outputs[scalar.output]));
+  }
+  if (done.evaluated) {
+    out.key("eval_loss");
+    number(*done.evaluated);
   }
   out.member("seconds", done.seconds);
   out.member("samples_per_second", static_cast<double>(batch) / done.seconds);
@@ -200,6 +210,12 @@ std::string Metrics::page(const StepDone &done,
         std::to_string(all.labels));
   add("skipped_steps_total", "counter", "Steps of this run that have changed no state.",
       std::to_string(all.skipped));
+  if (evaluated) {
+    add("eval_loss", "gauge", "Mean loss over the rows that are held out.",
+        number(evaluated->second));
+    add("eval_step", "gauge", "Step behind which that was.",
+        std::to_string(evaluated->first));
+  }
   add("memory_peak_bytes", "gauge", "Most memory of this process so far.",
       std::to_string(peakBytes()));
   text += "# HELP partita_output Scalar outputs of the last step.\n"
@@ -217,10 +233,12 @@ std::string Metrics::page(const StepDone &done,
 Expected<void> Metrics::step(const StepDone &done,
                              const std::vector<HostTensor> &outputs) {
   count(done, outputs);
+  if (done.evaluated)
+    evaluated.emplace(done.step, *done.evaluated);
   if (server)
     server->publish(page(done, outputs));
-  if (auto now = Clock::now();
-      isFirst || done.isLast || now - printed >= std::chrono::seconds(1)) {
+  if (auto now = Clock::now(); isFirst || done.isLast || done.evaluated ||
+                               now - printed >= std::chrono::seconds(1)) {
     print(line(done, outputs));
     printed = now;
     since = {};

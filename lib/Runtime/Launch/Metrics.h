@@ -17,6 +17,7 @@ struct StepDone {
   double seconds = 0;
   std::optional<int64_t> labels; ///< that count; absent: it has no classes
   bool isLast = false;
+  std::optional<double> evaluated; ///< loss of rows that are held out
 };
 
 /// The scalars among the outputs, as lines for people, as a log, and for who watches.
@@ -36,7 +37,8 @@ public:
   Expected<void> openBehind(const std::string &log, int64_t step);
   /// Descriptor of the log; −1: there is none.
   int descriptor() const;
-  /// Lines for people come at most once a second, but for the first and the last.
+  /// Lines for people come at most once a second, but for the first, the last, and those
+  /// that say what an evaluation gave.
   Expected<void> step(const StepDone &done, const std::vector<HostTensor> &outputs);
   /// Names and values of the scalars that are infinite or no number, and of the one by
   /// which a step that must stop says that something was; empty: there are none, or the
@@ -70,6 +72,7 @@ private:
   };
   Sums since, all; ///< the last line; the begin of the run
   bool isFirst = true;
+  std::optional<std::pair<int64_t, double>> evaluated; ///< the last one: step, loss
   std::string path;
   std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
   std::unique_ptr<MetricsServer> server;

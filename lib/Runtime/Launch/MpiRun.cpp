@@ -79,6 +79,13 @@ static void addDataArguments(const RunOptions &o, std::vector<std::string> &out)
     out.insert(out.end(), {"--metrics", o.data.metrics});
   if (o.data.saveEvery > 0)
     out.insert(out.end(), {"--save-every", std::to_string(o.data.saveEvery)});
+  const EvaluationOptions &evaluation = o.data.evaluation;
+  if (!evaluation.file.empty())
+    out.insert(out.end(), {"--eval", evaluation.file});
+  if (evaluation.every > 0)
+    out.insert(out.end(), {"--eval-every", std::to_string(evaluation.every)});
+  if (!evaluation.best.empty())
+    out.insert(out.end(), {"--keep-best", evaluation.best});
   addCheckpointArguments(o.data.checkpoints, out);
 }
 

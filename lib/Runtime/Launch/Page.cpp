@@ -26,7 +26,7 @@ static size_t roundUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 size_t Page::bytes(int64_t ranks) {
   auto n = static_cast<size_t>(ranks);
-  return roundUp(sizeof(Head)) + n * sizeof(ProcessLife) + n * sizeof(RankProgress);
+  return roundUp(sizeof(Head)) + n * sizeof(ProcessLife) + (n + 1) * sizeof(RankProgress);
 }
 
 Page::Head &Page::head() { return *static_cast<Head *>(data); }
@@ -50,6 +50,7 @@ Expected<std::unique_ptr<Page>> Page::map(int file, int64_t ranks, bool fresh) {
   if (!fresh)
     return page;
   new (data) Head;
+  new (&page->progress()[ranks]) RankProgress;
   for (int64_t r = 0; r < ranks; ++r) {
     new (&page->process(r)) ProcessLife;
     new (&page->progress()[r]) RankProgress;
@@ -163,9 +164,14 @@ int runtime::likelyRank(Page &page) {
 
 std::string runtime::placeOf(const RunOptions &options, const Bundle &bundle, Page &page,
                              int rank) {
+  // A run that evaluates has loaded all entries.
+  const uint32_t at = page.progress()[page.ranks()].task.load();
+  const bool isOfAll =
+      !options.data.evaluation.file.empty() && at < bundle.entries.size();
+  const std::string &name = isOfAll ? bundle.entries[at].name : options.entry;
   for (const BundleEntry &entry : bundle.entries)
     for (const BundleStage &from : entry.stages) {
-      if (entry.name != options.entry)
+      if (entry.name != name)
         continue;
       auto stage = Stage::load(options.bundle + "/" + from.file, from.hash);
       if (stage && (*stage)->table().placeOf(rank) >= 0)

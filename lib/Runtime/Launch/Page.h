@@ -43,6 +43,8 @@ public:
 
   int64_t ranks() const { return count; }
   ProcessLife &process(int64_t index);
+  /// By rank; behind the last one, as a task, the place of the entry that requests are
+  /// for among those that were loaded.
   RankProgress *progress();
   /// The sentence of a process that failed; the first one stays.
   void setError(const std::string &message);

@@ -1,9 +1,10 @@
 //===- Ranks.cpp - What one process of a run does -------------------------===//
-#include "DataFeed.h"
+#include "Evaluation.h"
 #include "RunLogs.h"
 
 #include "partita/Runtime/StateFile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -160,7 +161,8 @@ static Expected<void> finish(RunParts &parts, const EntryInterface &entry,
 
 /// Work of a process once its ranks are loaded.
 static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
-                                  RunLogs &logs, const Print &print) {
+                                  RankProgress *progress, RunLogs &logs,
+                                  const Print &print) {
   tellChecked(session, print);
   EntryInterface entry{session.info(), session.inputs(), session.outputs()};
   Extents extents;
@@ -177,7 +179,8 @@ static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
   for (const TensorInfo &info : session.outputs())
     outputs.push_back(session.isRoot() ? HostTensor::zeros(info.type, info.shape)
                                        : HostTensor{});
-  RunParts parts{session, options, *states, outputs, logs};
+  RankProgress *used = progress ? &progress[session.numRanks()] : nullptr;
+  RunParts parts{session, options, *states, outputs, logs, used};
   auto done = runAll(parts, print);
   if (!done)
     return tl::unexpected(done.error());
@@ -199,7 +202,8 @@ static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind tran
                                    const Print &print) {
   SessionOptions s;
   s.transport = transport;
-  s.entry = options.entry;
+  const bool evaluates = !options.data.evaluation.file.empty();
+  s.entry = evaluates ? "" : options.entry;
   s.timeout = options.timeout;
   s.threads = options.threads;
   s.weights = options.weights;
@@ -210,8 +214,11 @@ static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind tran
   auto session = Session::load(options.bundle, s);
   if (!session)
     return tl::unexpected(session.error());
+  const auto names = (*session)->entries();
+  if (auto own = std::ranges::find(names, options.entry); own != names.end())
+    (*session)->select(static_cast<size_t>(own - names.begin()));
   logs.line("is loaded");
-  auto end = runLoaded(**session, options, logs, print);
+  auto end = runLoaded(**session, options, progress, logs, print);
   if (!end && (*session)->isHung())
     end = RunEnd::lost(end.error().message);
   // Leaving MPI in order waits for ranks that may know of no error. The exit status of
@@ -239,7 +246,7 @@ static Expected<void> chooseEntryOf(RunOptions &options) {
                                    {"--repeat", options.repeat != 1}})
       if (isGiven)
         return makeError("--data takes no " + std::string(option));
-    return chooseForData(options);
+    return chooseForData(options).and_then([&] { return checkEvaluation(options); });
   }
   auto entry = entryFor(options);
   if (!entry)

@@ -56,7 +56,7 @@ struct Difference {
 /// is planned, and is free.
 static std::optional<std::string> allowedBy(std::string_view member) {
   for (std::string_view plan :
-       {"optimizer_parallel", "recompute", "accumulation", "gradient_norm"})
+       {"optimizer_parallel", "recompute", "accumulation", "gradient_norm", "evaluate"})
     if (member == plan)
       return std::nullopt;
   for (std::string_view how :

@@ -133,6 +133,48 @@ TEST_CASE("checkpoints: the newest stay, and nothing else does") {
   CHECK(saving.saver->savedStep() == 11);
 }
 
+TEST_CASE("checkpoints: a generation with two names outlives the one") {
+  Folder folder;
+  auto session = sessionOf("dp=2", plans()[2].states);
+  const std::string best = bestPath(folder / "c", "model");
+  CHECK(best == folder / "c/best-model");
+  std::filesystem::create_directories(folder / "c/best-model.tmp-0123456789abcdef");
+  Saving saving(*session, folder / "c", 1);
+  CHECK(!std::filesystem::exists(folder / "c/best-model.tmp-0123456789abcdef"));
+  CHECK(saving.save(*session, 2, best) == "");
+  CHECK(saving.save(*session, 3) == "");
+  auto manifest = readManifest(best);
+  REQUIRE(manifest.has_value());
+  CHECK(manifest->step == 2);
+  REQUIRE(manifest->best.has_value());
+  CHECK(manifest->best->name == "model");
+  CHECK(manifest->best->step == 2);
+  CHECK(manifest->best->loss == 0.1);
+  CHECK(manifest->best->data == "8 rows");
+  CHECK(checkParts(best, *manifest).has_value());
+  auto all = generationsOf(folder / "c");
+  REQUIRE(all.has_value());
+  CHECK(all->size() == 1);
+  CHECK(load(*session, folder / "c").step == 3);
+  // The later one takes its place.
+  CHECK(saving.save(*session, 4, best) == "");
+  CHECK(readManifest(best)->step == 4);
+  CHECK(saving.save(*session, 5) == "");
+  CHECK(readManifest(best)->step == 4);
+  CHECK(!readManifest(folder / "c/step-5")->best.has_value());
+}
+
+TEST_CASE("checkpoints: a second name that cannot be given is told") {
+  Folder folder;
+  auto session = sessionOf("dp=2", plans()[2].states);
+  Saving saving(*session, folder / "c", 1);
+  CHECK(saving.save(*session, 2, folder / "none/best-model") != "");
+  CHECK(saving.saver->takeLostName());
+  CHECK(!saving.saver->takeLostName());
+  CHECK(saving.save(*session, 3) == "");
+  CHECK(!saving.saver->takeLostName());
+}
+
 TEST_CASE("checkpoints: a folder has one writer") {
   Folder folder;
   auto session = sessionOf("", plans()[0].states);

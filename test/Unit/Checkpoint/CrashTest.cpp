@@ -93,6 +93,32 @@ TEST_CASE("crashes: a whole generation loads from every state that one can leave
   CHECK(checked > 1000);
 }
 
+TEST_CASE("crashes: a second name is that of a whole generation, or of none") {
+  Folder folder;
+  auto session = sessionOf("dp=2", states());
+  Saving saving(*session, folder / "c", 1);
+  const std::string best = bestPath(folder / "c", "model");
+  CHECK(saving.save(*session, 1, best) == "");
+  disk::record(folder / "c");
+  CHECK(saving.save(*session, 2, best) == "");
+  const size_t count = disk::stop().size();
+  for (size_t at = 0; at < count; ++at) {
+    disk::record(folder / "c");
+    disk::failFrom(at, EIO);
+    std::string sentence = saving.save(*session, 3, best);
+    disk::stop();
+    INFO("operation " << at << " fails: " << sentence);
+    CHECK(sentence.empty() != saving.saver->takeLostName());
+    if (auto manifest = readManifest(best)) {
+      CHECK((manifest->step == 2 || manifest->step == 3));
+      CHECK(checkParts(best, *manifest).has_value());
+    } else {
+      CHECK(!std::filesystem::exists(best));
+    }
+    CHECK(saving.save(*session, 2, best) == "");
+  }
+}
+
 TEST_CASE("crashes: without one of the syncs some state has no whole generation") {
   // The model sees what it is there for: each sync of a file or of the folder is needed.
   Recorded recorded = recordSaves();

@@ -329,6 +329,7 @@ TEST_CASE("train: what remains") {
   Spec spec = read(with(R"("parameters": {"train": ["fc.*"], "freeze": ["fc.bias"]},
       "clip_norm": 1, "accumulation": 4, "gradients": "sum", "compute": "bf16",
       "loss_scale": 1024, "seed": 7, "gradient_norm": true, "on_nan": "skip", "batch_norm": "running",
+      "evaluate": true,
       "optimizer_parallel": {"enable": true, "gradient_accumulation_shard": true,
         "threshold_kb": 0, "shard_size": 4, "level": 3},
       "recompute": [{"nodes": "h.*", "exactly": true}, {"nodes": "fc", "mp_comm_recompute": false,
@@ -337,6 +338,8 @@ TEST_CASE("train: what remains") {
   CHECK(spec.freeze == std::vector<std::string>{"fc.bias"});
   CHECK(spec.clipNorm == 1);
   CHECK(spec.gradientNorm);
+  CHECK(spec.evaluates);
+  CHECK(!read(with(R"("seed": 7)")).evaluates);
   CHECK(spec.onNan == OnNan::Skip);
   CHECK(read(with(R"("on_nan": "stop")")).onNan == OnNan::Stop);
   CHECK(read(with(R"("seed": 7)")).onNan == OnNan::GoOn);
@@ -485,6 +488,8 @@ TEST_CASE("train: what remains, wrong") {
         "grow_every");
   CHECK(failure(with(R"("seed": -1)")) ==
         "s.json: seed: expected an integer from 0 to 9223372036854775807, got -1");
+  CHECK(failure(with(R"("evaluate": 1)")) ==
+        "s.json: evaluate: expected a boolean, got an integer");
   CHECK(failure(with(R"("batch_norm": true)")) ==
         "s.json: batch_norm: expected a string, got a boolean");
   CHECK(failure(with(R"("batch_norm": "sync")")) ==
