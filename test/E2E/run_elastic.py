@@ -336,6 +336,23 @@ def check_signal_in_growth(work):
         raise RuntimeError(f"{steps_done(place)} steps, saved {steps_of(place)}")
 
 
+def check_host_logs(folder, steps):
+    """Ranks of hosts that share a folder have their files in it, each appended to by every
+    world that had the rank."""
+    names = sorted(os.listdir(folder))
+    if names != [*(f"rank-{rank}.log" for rank in range(4)), "supervisor.log"]:
+        raise RuntimeError(f"{folder} has {names}")
+    for name in names:
+        with open(f"{folder}/{name}") as file:
+            text = file.read()
+        starts = text.count(" starts: ")
+        if not text.endswith("ends: done\n") or starts < (
+                1 if name in ("rank-3.log", "supervisor.log") else 3):
+            raise RuntimeError(f"{name} of {starts} starts is {text[-2000:]}")
+        if name == "rank-0.log" and f"step {steps}, " not in text:
+            raise RuntimeError(f"{name} does not have step {steps}")
+
+
 def check_hosts(work, reference):
     """A host of three is killed and started again; a fourth one comes into the file."""
     folder = f"{work.folder}/cluster"
@@ -354,7 +371,7 @@ def check_hosts(work, reference):
     words = [work.partita, "run", f"{work.folder}/step", "--elastic", "2..4", "--hostfile", hosts,
              "--data", f"{work.folder}/train.npz", "--seed", SEED, "--steps", str(len(reference)),
              "--save-every", "20", "--resume", "--checkpoint-dir", f"{place}/c", "--log",
-             f"{place}/log.jsonl", "--timeout", "10"]
+             f"{place}/log.jsonl", "--timeout", "10", "--find-nan", "--log-dir", f"{place}/logs"]
     launcher = cluster.Pod("launcher", words, {}, [*mounts, (folder, folder, False)])
     for pod in (*nodes, launcher):
         there.address(pod.name)
@@ -383,6 +400,7 @@ def check_hosts(work, reference):
         if there.wait(launcher, 240) != 0:
             raise RuntimeError("the run ended with another status")
         near("hosts", place, reference, len(reference))
+        check_host_logs(f"{place}/logs", len(reference))
         print("a host was lost and came back, and another one was added", flush=True)
     except Exception as error:
         lines = [line for line in there.text(launcher).splitlines()
