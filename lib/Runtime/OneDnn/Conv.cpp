@@ -459,8 +459,16 @@ MadeCall onednn::createConvBackwardFilter(const task::ConvBackwardFilter &p) {
   return plain::convBackwardFilter(p);
 }
 
+/// Of bytes it has maxima: its averages are rounded, and those of loops cut.
+static std::optional<dnnl_data_type_t> poolType(const task::Pool &p) {
+  const auto type = static_cast<DType>(p.dtype);
+  if (p.mode == PARTITA_POOL_MAX && (type == DType::U8 || type == DType::I8))
+    return type == DType::U8 ? dnnl_u8 : dnnl_s8;
+  return dataType(p.dtype);
+}
+
 MadeCall onednn::createPool(const task::Pool &p) {
-  auto type = dataType(p.dtype);
+  auto type = poolType(p);
   Window w = makeWindow(p.spatial, false);
   bool countsCeiling = false;
   for (size_t d = 0; d < p.spatial.size(); ++d)
