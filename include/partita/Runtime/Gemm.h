@@ -43,6 +43,10 @@ bool isWorth(const task::MatMul &params);
 /// with AVX2; null on others.
 std::unique_ptr<engine::Call> byteMatMul(const task::MatMul &params);
 
+/// Likewise the call of a convolution. `isWide`: by vectors of 512 bits where the CPU has
+/// VNNI for them.
+std::unique_ptr<engine::Call> byteConv(const task::Conv &params, bool isWide);
+
 } // namespace partita::gemm
 
 #endif // PARTITA_RUNTIME_GEMM_H
