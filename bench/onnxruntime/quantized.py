@@ -6,8 +6,9 @@ usage: quantized.py OUT_DIR [NAME…]
        quantized.py --list
 
 bert-dynamic and gpt2-dynamic: ONNX Runtime's `quantize_dynamic`, opset 18, weights s8 with
-one scale per tensor, activations u8, no reduced range; 1 × 128 tokens. resnet50-qoperator:
-`quantize_static` to quantized operators, weights s8 per channel, activations u8; one image.
+one scale per tensor, activations u8, no reduced range; 1 × 128 tokens. The others:
+`quantize_static` of one image, weights s8 per channel, activations u8, to quantized operators
+(-qoperator) or to pairs around operators in f32 (-qdq).
 """
 import argparse
 import json
@@ -38,12 +39,17 @@ def resnet50():
     return resnet.ResNet(layers=50, batch=1)
 
 
+def mobilenet():
+    import mobilenet as models
+    return models.MobileNetV2()
+
+
 def dynamic(network, source, target):
     from onnxruntime.quantization import QuantType, quantize_dynamic
     quantize_dynamic(source, target, weight_type=QuantType.QInt8)
 
 
-def operators(network, source, target):
+def static(network, source, target, form):
     import onnxruntime
     from onnxruntime import quantization
     options = onnxruntime.SessionOptions() # folds norms into convolutions
@@ -57,13 +63,23 @@ def operators(network, source, target):
         def get_next(self):
             return self.left.pop() if self.left else None
     quantization.quantize_static(
-        source, target, Reader(), quant_format=quantization.QuantFormat.QOperator,
+        source, target, Reader(), quant_format=getattr(quantization.QuantFormat, form),
         per_channel=True, activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8)
 
 
+def operators(network, source, target):
+    static(network, source, target, "QOperator")
+
+
+def pairs(network, source, target):
+    static(network, source, target, "QDQ")
+
+
 MODELS = {"bert-dynamic": (bert, dynamic), "gpt2-dynamic": (gpt2, dynamic),
-          "resnet50-qoperator": (resnet50, operators)}
+          "resnet50-qoperator": (resnet50, operators), "resnet50-qdq": (resnet50, pairs),
+          "mobilenetv2-qoperator": (mobilenet, operators),
+          "mobilenetv2-qdq": (mobilenet, pairs)}
 
 
 def write(target, name):

@@ -7,6 +7,8 @@
 //   left operand:  rows of pairs, widened into scratch at each run
 //
 //===----------------------------------------------------------------------===//
+#include "ByteTiles.h"
+
 #include "partita/Runtime/Gemm.h"
 
 #include "partita/Runtime/Team.h"
@@ -14,20 +16,13 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 using namespace partita;
 using namespace partita::gemm;
 using engine::Call;
 
-#if defined(__x86_64__)
-
 namespace {
 
-constexpr int64_t panel = 16;     ///< columns: two vectors of sums
-constexpr int64_t rowsOfTile = 6; ///< twelve of sixteen vectors are sums
+constexpr int64_t panel = 16; ///< columns of pairKernels
 /// Pairs of summands whose part of a panel, 24 KiB, stays in the first-level cache.
 constexpr int64_t pairsOfBlock = 384;
 
@@ -45,44 +40,6 @@ struct ByteMatrix {
                     : int16_t(static_cast<const uint8_t *>(at)[place]);
   }
 };
-
-/// A row of bytes as numbers of 16 bits.
-template <typename T>
-[[gnu::target("avx2")]] void widenRow(const T *from, int64_t count, int16_t *to) {
-  for (int64_t i = 0; i < count; ++i)
-    to[i] = from[i];
-}
-
-/// Adds `pairs` pairs of summands of `rows` rows and one panel to sums, which lie
-/// `panel` apart.
-template <int rows>
-[[gnu::target("avx2")]] void addTile(const int16_t *left, int64_t leftRow,
-                                     const int16_t *right, int64_t pairs, int32_t *sums) {
-  __m256i sum[rows][2];
-  for (int r = 0; r < rows; ++r)
-    for (int v = 0; v < 2; ++v)
-      sum[r][v] =
-          _mm256_load_si256(reinterpret_cast<const __m256i *>(sums + r * panel + 8 * v));
-  for (int64_t p = 0; p < pairs; ++p) {
-    auto *at = reinterpret_cast<const __m256i *>(right + p * 2 * panel);
-    __m256i low = _mm256_load_si256(at), high = _mm256_load_si256(at + 1);
-    for (int r = 0; r < rows; ++r) {
-      int32_t both; // broadcast from memory
-      std::memcpy(&both, left + (r * leftRow + p) * 2, sizeof both);
-      __m256i pair = _mm256_set1_epi32(both);
-      sum[r][0] = _mm256_add_epi32(sum[r][0], _mm256_madd_epi16(pair, low));
-      sum[r][1] = _mm256_add_epi32(sum[r][1], _mm256_madd_epi16(pair, high));
-    }
-  }
-  for (int r = 0; r < rows; ++r)
-    for (int v = 0; v < 2; ++v)
-      _mm256_store_si256(reinterpret_cast<__m256i *>(sums + r * panel + 8 * v),
-                         sum[r][v]);
-}
-
-/// By the number of rows.
-constexpr decltype(&addTile<1>) tiles[rowsOfTile] = {addTile<1>, addTile<2>, addTile<3>,
-                                                     addTile<4>, addTile<5>, addTile<6>};
 
 class ByteMatMul final : public Call {
 public:
@@ -142,10 +99,9 @@ void ByteMatMul::packLeft(const ByteMatrix &from, int16_t *to) const {
       if (from.column != 1)
         for (int64_t j = 0; j < p.k; ++j)
           row[j] = from.get(i, j);
-      else if (from.isSigned)
-        widenRow(static_cast<const int8_t *>(from.at) + i * from.row, p.k, row);
       else
-        widenRow(static_cast<const uint8_t *>(from.at) + i * from.row, p.k, row);
+        widenBytes(static_cast<const char *>(from.at) + i * from.row, from.isSigned, p.k,
+                   row);
       if (p.k % 2)
         row[p.k] = 0;
     }
@@ -170,22 +126,34 @@ void ByteMatMul::packRight(const ByteMatrix &from, int16_t *to) const {
 /// All rows of one panel of the result.
 void ByteMatMul::panelOf(const int16_t *left, const int16_t *right, int64_t columns,
                          int32_t *to) const {
-  alignas(32) int32_t sums[rowsOfTile * panel];
+  const ByteKernels &kernels = *pairKernels();
+  alignas(64) int32_t sums[mostByteRows * panel];
+  const bool isWhole = columns == panel;
   for (int64_t first = 0; first < pairs; first += pairsOfBlock) {
-    const int64_t count = std::min(pairsOfBlock, pairs - first);
-    const int16_t *part = right + first * 2 * panel;
-    for (int64_t i = 0; i < p.m; i += rowsOfTile) {
-      const int64_t rows = std::min(rowsOfTile, p.m - i);
-      std::memset(sums, 0, sizeof sums);
-      if (first > 0)
-        for (int64_t r = 0; r < rows; ++r)
-          std::memcpy(sums + r * panel, to + (i + r) * p.c_row,
-                      static_cast<size_t>(columns) * sizeof(int32_t));
-      const int16_t *from = left + (i * pairs + first) * 2;
-      tiles[rows - 1](from, pairs, part, count, sums);
-      for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(to + (i + r) * p.c_row, sums + r * panel,
-                    static_cast<size_t>(columns) * sizeof(int32_t));
+    ByteTile tile{nullptr,
+                  4 * pairs,
+                  right + first * 2 * panel,
+                  std::min(pairsOfBlock, pairs - first),
+                  nullptr,
+                  panel,
+                  first > 0,
+                  nullptr};
+
+    for (int64_t i = 0; i < p.m; i += kernels.rows) {
+      const int64_t rows = std::min(kernels.rows, p.m - i);
+      auto copyRows = [&](auto copy) {
+        for (int64_t r = 0; r < rows && !isWhole; ++r)
+          copy(sums + r * panel, to + (i + r) * p.c_row,
+               static_cast<size_t>(columns) * sizeof(int32_t));
+      };
+      if (tile.adds)
+        copyRows(std::memcpy);
+      tile.left = left + (i * pairs + first) * 2;
+      tile.sums = isWhole ? to + i * p.c_row : sums;
+      tile.sumsRow = isWhole ? p.c_row : panel;
+      kernels.tile[rows - 1](tile);
+      copyRows(
+          [](const void *from, void *at, size_t bytes) { std::memcpy(at, from, bytes); });
     }
   }
 }
@@ -223,17 +191,11 @@ bool ByteMatMul::run(Frame &, std::span<void *const> operands,
 
 std::unique_ptr<Call> gemm::byteMatMul(const task::MatMul &p) {
   // A table may say what no program has: the bytes of scratch must be numbers.
-  if (!__builtin_cpu_supports("avx2") || !task::isOfBytes(p) ||
-      double(p.m) * double(p.k) > 1e15 || double(p.n) * double(p.k) > 1e15)
+  if (!pairKernels() || !task::isOfBytes(p) || double(p.m) * double(p.k) > 1e15 ||
+      double(p.n) * double(p.k) > 1e15)
     return nullptr;
   for (const task::BatchDim &d : p.batch)
     if (p.b_packed && d.b != 0)
       return nullptr;
   return std::make_unique<ByteMatMul>(p);
 }
-
-#else
-
-std::unique_ptr<Call> gemm::byteMatMul(const task::MatMul &) { return nullptr; }
-
-#endif

@@ -2,6 +2,7 @@
 #include "Program.h"
 
 #include "partita/Base/Bundle/Images.h"
+#include "partita/Runtime/Gemm.h"
 #include "partita/Runtime/Winograd.h"
 
 #include <algorithm>
@@ -340,6 +341,13 @@ static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form
                                   : winograd::Vectors::Of256Bits);
 }
 
+/// Of bytes by our own kernels, or null. A filter that is packed already decides.
+static std::unique_ptr<Call> ownBytes(const task::Conv &p, const WeightForm *form,
+                                      Products products) {
+  auto own = gemm::byteConv(p, products != Products::Own && multipliesBytes());
+  return own && (!form || own->form().packed == form->packed) ? std::move(own) : nullptr;
+}
+
 /// The same convolution of an image of whole strides, or nothing where that is no other.
 /// A 1 × 1 window with a stride leaves out rows behind the last one that it reads, and a
 /// rank's part of an image may end there; oneDNN's kernels for such windows want them to
@@ -359,6 +367,10 @@ static std::optional<task::Conv> withWholeStrides(const task::Conv &p) {
 MadeCall onednn::createConv(const task::Conv &params, bool transposed,
                             const WeightForm *form, Products products) {
   auto types = typesOf(params);
+  const bool isOfBytes = !transposed && task::isOfBytes(params);
+  if (isOfBytes && (!types || products == Products::Own))
+    if (auto own = ownBytes(params, form, products))
+      return own;
   if (!types)
     return plain::conv(params, transposed);
   if (!transposed)
@@ -387,6 +399,9 @@ MadeCall onednn::createConv(const task::Conv &params, bool transposed,
       if (!best || !isReference(next.get()))
         best = std::move(next);
     }
+  if (isOfBytes && isReference(best.get()))
+    if (auto own = ownBytes(params, form, products))
+      return own;
   if (!best || (form && isReference(best.get())))
     return plain::conv(params, transposed);
   return std::unique_ptr<Call>(std::move(best));
@@ -459,8 +474,16 @@ MadeCall onednn::createConvBackwardFilter(const task::ConvBackwardFilter &p) {
   return plain::convBackwardFilter(p);
 }
 
+/// Of bytes it has maxima: its averages are rounded, and those of loops cut.
+static std::optional<dnnl_data_type_t> poolType(const task::Pool &p) {
+  const auto type = static_cast<DType>(p.dtype);
+  if (p.mode == PARTITA_POOL_MAX && (type == DType::U8 || type == DType::I8))
+    return type == DType::U8 ? dnnl_u8 : dnnl_s8;
+  return dataType(p.dtype);
+}
+
 MadeCall onednn::createPool(const task::Pool &p) {
-  auto type = dataType(p.dtype);
+  auto type = poolType(p);
   Window w = makeWindow(p.spatial, false);
   bool countsCeiling = false;
   for (size_t d = 0; d < p.spatial.size(); ++d)
