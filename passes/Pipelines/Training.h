@@ -10,8 +10,8 @@
 
 namespace partita {
 
-/// What a specification says of a model's initializers, for its step or for the entry
-/// that evaluates. An error names a pattern that matches none of them.
+/// Reads what a specification says of a model's initializers, for its step or for the
+/// entry that evaluates. An error names a pattern that matches none of them.
 Expected<TrainingImport> trainingImport(const train::Spec &spec,
                                         const onnx_model::Model &model, bool evaluates);
 

@@ -184,7 +184,7 @@ def move(work, a, b, reference, steps):
         largest = max(largest, abs(loss - expected))
         if epoch != expected_epoch or largest > 1e-4:
             raise RuntimeError(f"{a} to {b}: loss {loss}, expected {expected}")
-    # What was read is what is written again, before a step is made.
+    # States that were read are written again as they were, before a step is made.
     again = work.place(f"{a}-{b}-again")
     shutil.copytree(f"{place}/c/step-6", f"{again}/c/step-6")
     work.run(b, again, "--steps", "6", "--resume")

@@ -43,8 +43,8 @@ bool isWorth(const task::MatMul &params);
 /// with AVX2; null on others.
 std::unique_ptr<engine::Call> byteMatMul(const task::MatMul &params);
 
-/// Likewise the call of a convolution. `isWide`: by vectors of 512 bits where the CPU has
-/// VNNI for them.
+/// The call of a convolution of 8-bit integers, likewise. `isWide`: by vectors of 512
+/// bits where the CPU has VNNI for them.
 std::unique_ptr<engine::Call> byteConv(const task::Conv &params, bool isWide);
 /// The call of a product with a weight of 4 bits, with vectors of 512 bits if wanted and
 /// there; null where the kernels do not take it: a CPU without AVX2, blocks of no

@@ -9,7 +9,7 @@
 //            pixels are whole steps are read where they lie
 //   filter:  of each group the panels; then what the sums of each column begin with
 //
-// Where each channel has its own filter, a pixel's channels are multiplied tap by tap.
+// Filters per channel: a pixel's channels are multiplied tap by tap.
 //
 //===----------------------------------------------------------------------===//
 #include "ByteTiles.h"
@@ -50,7 +50,7 @@ struct PackedFilter : Call::Weight {
   explicit PackedFilter(const void *at) : at(static_cast<const char *>(at)) {}
 };
 
-/// What the ways to convolve have in common.
+/// Parts that all ways to convolve have.
 class ByteConv : public Call {
 public:
   ByteConv(const task::Conv &params)
@@ -68,7 +68,7 @@ public:
   }
 
 protected:
-  /// One thread's part.
+  /// Computes one thread's part.
   struct Part {
     std::span<void *const> operands;
     const uint8_t *image; ///< channels last
@@ -106,7 +106,7 @@ protected:
   int parts = 1;
 };
 
-/// By products of matrices.
+/// Convolves by products of matrices.
 class TiledConv final : public ByteConv {
 public:
   TiledConv(const task::Conv &params, const ByteKernels &kernels);
@@ -239,7 +239,7 @@ static int partsFor(double products, int64_t units) {
 }
 
 //===----------------------------------------------------------------------===//
-// By products of matrices
+// Products of matrices
 //===----------------------------------------------------------------------===//
 
 TiledConv::TiledConv(const task::Conv &params, const ByteKernels &kernels)
@@ -483,7 +483,7 @@ bool DepthwiseConv::run(Frame &, std::span<void *const> operands,
 }
 
 //===----------------------------------------------------------------------===//
-// Which are taken
+// Choice
 //===----------------------------------------------------------------------===//
 
 std::unique_ptr<Call> gemm::byteConv(const task::Conv &p, bool isWide) {

@@ -114,7 +114,7 @@ const ByteKernels *gemm::quadKernels() {
 }
 
 //===----------------------------------------------------------------------===//
-// One filter per channel
+// Filters per channel
 //===----------------------------------------------------------------------===//
 
 /// Unpacking two vectors of sixteen numbers puts the channels 0 to 3 and 8 to 11 side by

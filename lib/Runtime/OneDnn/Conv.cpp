@@ -341,7 +341,7 @@ static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form
                                   : winograd::Vectors::Of256Bits);
 }
 
-/// Of bytes by our own kernels, or null. A filter that is packed already decides.
+/// Our own kernels of bytes, or null. A filter that is packed already decides.
 static std::unique_ptr<Call> ownBytes(const task::Conv &p, const WeightForm *form,
                                       Products products) {
   auto own = gemm::byteConv(p, products != Products::Own && multipliesBytes());
@@ -474,7 +474,7 @@ MadeCall onednn::createConvBackwardFilter(const task::ConvBackwardFilter &p) {
   return plain::convBackwardFilter(p);
 }
 
-/// Of bytes it has maxima: its averages are rounded, and those of loops cut.
+/// Maxima of bytes are taken: oneDNN's averages are rounded, and those of loops cut.
 static std::optional<dnnl_data_type_t> poolType(const task::Pool &p) {
   const auto type = static_cast<DType>(p.dtype);
   if (p.mode == PARTITA_POOL_MAX && (type == DType::U8 || type == DType::I8))

@@ -1,7 +1,7 @@
 //===- ByteConvTest.cpp - Convolutions and pools of 8-bit integers --------===//
 //
-// By every engine the bits of the loops, with the numbers that saturate where two
-// products of bytes are added in 16 bits.
+// Compares every engine's bits with those of the loops, with the numbers that saturate
+// where two products of bytes are added in 16 bits.
 //
 //===----------------------------------------------------------------------===//
 #include "ConvCheck.h"
@@ -24,8 +24,8 @@ void fillBytes(Buffer &buffer, unsigned seed) {
   }
 }
 
-/// What the call leaves in operand `result`; the image and the filter end where memory
-/// does that it may read.
+/// Gives what the call leaves in operand `result`; the image and the filter end where
+/// memory does that it may read.
 std::vector<std::byte> resultOf(const engine::Call &call, std::vector<Buffer> &buffers,
                                 size_t result, size_t scratchOperand) {
   Buffer scratch(DType::U8, static_cast<int64_t>(call.sizes().scratch));
@@ -76,7 +76,7 @@ std::vector<Buffer> buffersOf(const task::Conv &p) {
   return buffers;
 }
 
-/// By the machine's engine, by kernels of 256 bits, by the library and by loops; with one
+/// Runs by the machine's engine, by kernels of 256 bits, by oneDNN and by loops; with one
 /// thread and with three.
 void checkAll(task::Conv p, const std::string &what) {
   std::vector<Buffer> buffers = buffersOf(p);
