@@ -139,10 +139,10 @@ static bool hasProducts(const FlowGraph &graph, const FlowOp &op, const Device &
   return type == DType::BF16 || type == DType::F16;
 }
 
-/// Seconds of the products of an attention or of a gradient of one: q is [outer…, queries,
-/// depth], k [outer…, keys, depth], v [outer…, keys, width] (Graph/Ops/Attention.td).
-/// FlashAttention-2 reaches 50 to 73% of an A100's peak (Dao 2023, abstract); by this
-/// formula 53% at a depth of 64 and 65% at 128, forward.
+/// Seconds of the products of an attention or of a gradient of one: q is [outer…,
+/// queries, depth], k [outer…, keys, depth], v [outer…, keys, width]
+/// (Graph/Ops/Attention.td). FlashAttention-2 reaches 50 to 73% of an A100's peak (Dao
+/// 2023, abstract); by this formula 53% at a depth of 64 and 65% at 128, forward.
 static double productSeconds(const FlowGraph &graph, const FlowOp &op,
                              const Device &device, const Strategy &strategy) {
   const TensorFactors &q = op.rule.operands[0];

@@ -55,8 +55,9 @@ static bool takesForm(Compose &c, Value x, Value weight, int64_t block) {
 /// [columns, blocks] as [blocks, columns].
 static Value perBlock(Compose &c, Value value) { return c.transpose(value, {1, 0}); }
 
-/// Says whether all zero points are known to be 8, which none at all stand for. Numbers in
-/// another file are not looked at: the program must not depend on whether they are here.
+/// Says whether all zero points are known to be 8, which none at all stand for. Numbers
+/// in another file are not looked at: the program must not depend on whether they are
+/// here.
 static bool isAllEight(Compose &c, Value zeros) {
   if (!zeros || c.importer.isExternal(zeros))
     return !zeros;

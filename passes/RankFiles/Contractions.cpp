@@ -106,7 +106,8 @@ static void writeContract(RankWriter &w, Operation *op) {
   w.define(op->getResult(0), isFlat ? product : w.reshape(product, result));
 }
 
-/// Writes the operator of ONNX Runtime: scales and zero points of a column side by side, these real.
+/// Writes the operator of ONNX Runtime: scales and zero points of a column side by side,
+/// these real.
 static void writeContractBlocks(RankWriter &w, Operation *op) {
   auto product = cast<graph::ContractBlocksOp>(op);
   const Shape weight = shapeOf(product.getWeight());

@@ -137,6 +137,9 @@ func.func @f(%x: tensor<1x2x5x5xui8>, %w: tensor<3x2x3x3xi8>, %b: tensor<3xi32>)
 
 // -----
 
+// expected-note@+3 {{operand 0, 'tensor<2x64xf32>', comes from here}}
+// expected-note@+2 {{operand 1, 'tensor<5x3x16xui8>', comes from here}}
+// expected-note@+1 {{operand 2, 'tensor<3x5xf32>', comes from here}}
 func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x3x16xui8>, %s: tensor<3x5xf32>) {
   // expected-error @+1 {{rows of 64 elements meet 3 blocks of 32}}
   %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x3x16xui8>, tensor<3x5xf32>) -> tensor<2x5xf32>
@@ -145,6 +148,9 @@ func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x3x16xui8>, %s: tensor<3x5xf32>) 
 
 // -----
 
+// expected-note@+3 {{operand 0, 'tensor<2x64xf32>', comes from here}}
+// expected-note@+2 {{operand 1, 'tensor<5x2x16xui8>', comes from here}}
+// expected-note@+1 {{operand 2, 'tensor<5x2xf32>', comes from here}}
 func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x16xui8>, %s: tensor<5x2xf32>) {
   // expected-error @+1 {{scales of shape 5x2, expected is 2x5}}
   %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x2x16xui8>, tensor<5x2xf32>) -> tensor<2x5xf32>
@@ -153,6 +159,9 @@ func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x16xui8>, %s: tensor<5x2xf32>) 
 
 // -----
 
+// expected-note@+3 {{operand 0, 'tensor<2x64xf32>', comes from here}}
+// expected-note@+2 {{operand 1, 'tensor<5x2x32xui8>', comes from here}}
+// expected-note@+1 {{operand 2, 'tensor<2x5xf32>', comes from here}}
 func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x32xui8>, %s: tensor<2x5xf32>) {
   // expected-error @+1 {{a weight of shape 5x2x32 has no blocks of 32 numbers}}
   %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x2x32xui8>, tensor<2x5xf32>) -> tensor<2x5xf32>
@@ -161,6 +170,9 @@ func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x32xui8>, %s: tensor<2x5xf32>) 
 
 // -----
 
+// expected-note@+3 {{operand 0, 'tensor<2x63xf32>', comes from here}}
+// expected-note@+2 {{operand 1, 'tensor<5x9x3xui8>', comes from here}}
+// expected-note@+1 {{operand 2, 'tensor<9x5xf32>', comes from here}}
 func.func @f(%x: tensor<2x63xf32>, %w: tensor<5x9x3xui8>, %s: tensor<9x5xf32>) {
   // expected-error @+1 {{blocks have 7 numbers, expected is an even count}}
   %y = "graph.contract_blocks"(%x, %w, %s) {block = 7 : i64} : (tensor<2x63xf32>, tensor<5x9x3xui8>, tensor<9x5xf32>) -> tensor<2x5xf32>
