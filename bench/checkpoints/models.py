@@ -5,13 +5,14 @@ usage: models.py PARTITA PARTITA_RUN [--models gpt2,resnet18] [--steps 50] [--ki
                  [--seed 1]
 
 Each model is trained by six plans (dp=2, tp=2, dp=2 with tp=2, optimizer parallel of levels 1, 2
-and 3). A generation of each goes on in each other one: its states are those that were
-saved, bit for bit, and losses of all steps are within 1e-4 of a run on one rank, with the same
-epochs. ResNet-18 is in f64 for that: in f32 a ReLU's operand within rounding of 0 now and then takes
-another branch on another plan, after which losses differ by 1e-3. Then runs of dp, tp and level 3 that save every step are killed (kill -9) at drawn moments,
-as the process or by a rank (`--kills` for each plan and transport); what goes on ends with
-the losses and states of a run that was not killed, bit for bit, and no generation is lost.
-test/E2E/run_checkpoints.py has the checks, and a smaller model for every day.
+and 3). A generation of each goes on in each other one: its states are those that were saved, bit
+for bit, and losses of all steps are within 1e-4 of a run on one rank, with the same epochs.
+ResNet-18 is in f64 for that: in f32 an operand of a ReLU within rounding of 0 now and then takes
+another branch, and losses differ by 1e-3 from then on, as they do between vectors of 256 and 512
+bits on one rank. Then runs of dp, tp and level 3 that save every step are killed (kill -9) at
+drawn moments, as the process or by a rank (`--kills` for each plan and transport); what goes on
+ends with the losses and states of a run that was not killed, bit for bit, and no generation is
+lost. test/E2E/run_checkpoints.py has the checks, and a smaller model for every day.
 """
 import argparse
 import os
