@@ -5,6 +5,7 @@
 #include "dialects/Graph/DrawingNodes.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Base/Bundle/Evaluation.h"
+#include "passes/Train/BySpec.h"
 #include "passes/Train/Loss.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -55,30 +56,27 @@ struct EvaluatePass : partita::impl::EvaluatePassBase<EvaluatePass> {
   explicit EvaluatePass(Spec spec) : given(std::move(spec)) {}
 
   void runOnOperation() override {
-    auto main = getOperation().lookupSymbol<func::FuncOp>("main");
-    auto read = given ? Expected<Spec>(*given) : readSpec(spec);
-    auto fail = [&](const std::string &message) {
-      (main ? main.getOperation() : getOperation().getOperation())->emitError(message);
-      signalPassFailure();
+    auto derive = [&](func::FuncOp main, const Spec &read) {
+      return evaluateLoss(main, read);
     };
-    if (!main)
-      return fail("the module has no function 'main'");
-    if (!read)
-      return fail(read.error().message);
-    if (read->trainingInfo)
-      return fail("\"training_info\" names a step that the model's file has, whose loss "
-                  "is not known");
+    if (failed(bySpec(getOperation(), given, spec, ", whose loss is not known", derive)))
+      signalPassFailure();
+  }
+
+private:
+  Expected<void> evaluateLoss(func::FuncOp main, const Spec &read) {
     for (const char *attribute : {accumulationAttr, drawingNodesAttr})
       getOperation()->removeAttr(attribute);
-    auto built = buildEvaluatedLoss(main, read->loss);
+    auto built = buildEvaluatedLoss(main, read.loss);
     if (!built)
-      return fail(built.error().message);
+      return tl::unexpected(built.error());
     returnLoss(main, *built);
     expandLogSoftmax(getOperation());
     eraseUnread(main);
     for (unsigned i = 0; i < main.getNumArguments(); ++i)
       if (!dist::argumentState(main, i) && !shapeOf(main.getArgument(i)).empty())
         main.setArgAttr(i, batchAttr, UnitAttr::get(&getContext()));
+    return {};
   }
 
   std::optional<Spec> given; ///< absent: the option names a file

@@ -187,7 +187,7 @@ Operation *Finder::userOf(Value value, const char *what) {
 
 /// True for a cast between f32 and a narrower type. What stands between the products is
 /// computed in f32 by the op, and rounded where its result is.
-static bool isOfWidth(Operation *op) {
+static bool changesWidth(Operation *op) {
   auto cast = dyn_cast<CastOp>(op);
   auto isNarrow = [](Type type) { return type.isBF16() || type.isF16(); };
   return cast && ((isNarrow(elementOf(op->getOperand(0))) && cast.getTo().isF32()) ||
@@ -207,7 +207,7 @@ bool Finder::followScores() {
         fail("the softmax is not along the last dim");
       return true;
     }
-    if (isOfWidth(user)) {
+    if (changesWidth(user)) {
       // No part of the payload.
     } else if (isa<ReshapeOp, TransposeOp, CastOp>(user)) {
       fail("a " + user->getName().stripDialect().str() +
@@ -248,7 +248,7 @@ bool Finder::followWeights() {
     swallowed.append({test, choice});
     value = choice->getResult(0);
   }
-  if (value.hasOneUse() && isOfWidth(*value.user_begin())) {
+  if (value.hasOneUse() && changesWidth(*value.user_begin())) {
     swallowed.push_back(*value.user_begin());
     value = swallowed.back()->getResult(0);
   }

@@ -5,6 +5,7 @@
 #include "dialects/Graph/DrawingNodes.h"
 #include "dialects/Graph/Formula.h"
 #include "dialects/Interfaces/ValueNames.h"
+#include "passes/Train/BySpec.h"
 #include "passes/Train/Step.h"
 
 namespace partita {
@@ -23,31 +24,27 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
   explicit TrainPass(Spec spec) : given(std::move(spec)) {}
 
   void runOnOperation() override {
-    auto main = getOperation().lookupSymbol<func::FuncOp>("main");
-    auto read = given ? Expected<Spec>(*given) : readSpec(spec);
-    auto fail = [&](const std::string &message) {
-      (main ? main.getOperation() : getOperation().getOperation())->emitError(message);
+    auto derive = [&](func::FuncOp main, Spec &read) { return deriveStep(main, read); };
+    if (failed(
+            bySpec(getOperation(), given, spec, ": there is nothing to derive", derive)))
       signalPassFailure();
-    };
-    if (!main)
-      return fail("the module has no function 'main'");
-    if (!read)
-      return fail(read.error().message);
-    if (read->trainingInfo)
-      return fail("\"training_info\" names a step that the model's file has: there is "
-                  "nothing to derive");
+  }
+
+private:
+  Expected<void> deriveStep(func::FuncOp main, Spec &read) {
     auto parts = getOperation()->getAttrOfType<IntegerAttr>(accumulationAttr);
-    if (parts && read->choosesAccumulation)
-      read->accumulation = parts.getInt();
+    if (parts && read.choosesAccumulation)
+      read.accumulation = parts.getInt();
     for (const char *attribute : {accumulationAttr, drawingNodesAttr})
       getOperation()->removeAttr(attribute);
-    StepBuilder step(main, *read);
+    StepBuilder step(main, read);
     if (auto ok = step.run(); !ok)
-      return fail(ok.error().message);
+      return ok;
     expandLogSoftmax(getOperation());
     for (const std::string &name : step.unused)
       main->emitRemark("parameter '")
           << name << "' does not train: the loss does not depend on it";
+    return {};
   }
 
   std::optional<Spec> given; ///< absent: the option names a file
