@@ -18,8 +18,6 @@
 
 #include <stdint.h>
 
-/* Of the schema's file identifier, "PTB" and this digit. */
-#define PARTITA_TABLE_VERSION 5
 #define PARTITA_TABLE_SYMBOL "partita_task_table"
 #define PARTITA_TABLE_SIZE_SYMBOL "partita_task_table_size"
 
