@@ -67,7 +67,7 @@ void TaskDialect::initialize() {
 }
 
 LogicalResult TaskDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
-  if (attr.getName() == slicedAttr || attr.getName() == outputsAttr) {
+  if (llvm::is_contained({slicedAttr, outputsAttr, trainedAttr}, attr.getName())) {
     auto names = dyn_cast<ArrayAttr>(attr.getValue());
     if (!isa<ModuleOp>(op) || !names ||
         !llvm::all_of(names, [](Attribute name) { return isa<StringAttr>(name); }))

@@ -340,11 +340,7 @@ Expected<void> Compiler::partition() {
 Expected<void> Compiler::schedule() {
   if (request.levels.from < Level::L4)
     return runPasses("04-scheduled", [&](OpPassManager &manager) {
-      std::optional<CommunicationOrder> order;
-      if (job.feedback.makesBuckets)
-        order = {request.train ? request.train->spec.commFusion : train::CommFusion(),
-                 request.commInFlight};
-      buildSchedulePipeline(manager, order);
+      buildSchedulePipeline(manager, job.communication());
     });
   return readLevel("04-scheduled", [](PassManager &manager) {
     manager.addPass(createVerifyScheduledPass());

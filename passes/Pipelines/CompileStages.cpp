@@ -48,10 +48,6 @@ static Expected<void> checkStagedTraining(const Request &request, const Hints &h
                      "\"accumulation\" is \"auto\", which is not chosen for a step "
                      "of several stages: --micro-batches says into how many its "
                      "batch is cut");
-  for (const train::CommFusion::Kind &kind : spec.commFusion.kinds)
-    if (kind.fusion.mode != buckets::Fusion::Mode::Auto || !kind.groups.empty())
-      return makeError(file +
-                       "\"comm_fusion\": a step of several stages makes no buckets");
   if (!request.model.states.empty())
     return makeError(file + "--state and stages of a training step do not go together");
   return {};
@@ -757,7 +753,10 @@ private:
     } else {
       product.module = assembleStages(program, {order, sliced, outputs});
     }
-    return product.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
+    return product.runPasses("04-scheduled", [&](OpPassManager &manager) {
+      buildCompleteSchedulesPipeline(manager,
+                                     request.train ? now.communication() : std::nullopt);
+    });
   }
 
   Request request; ///< as given, with the number of micro-batches of a plan

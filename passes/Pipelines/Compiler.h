@@ -86,6 +86,8 @@ private:
   std::map<std::pair<std::string, Form>, std::shared_ptr<const onnx_model::Model>> known;
 };
 
+struct CommunicationOrder;
+
 /// A request on its way: of one entry, stage or try, with what earlier ones say. Copies
 /// share the sources.
 struct Job {
@@ -110,6 +112,9 @@ struct Job {
   void beginSources() {
     sources = std::make_shared<Sources>(request.levels.to == Level::L5);
   }
+
+  /// The buckets of a step's collectives; absent: there are to be none.
+  std::optional<CommunicationOrder> communication() const;
 
   /// The same as a try up to a level, which writes and tells nothing.
   Job upTo(Level level) const;

@@ -83,8 +83,11 @@ void partita::buildSchedulePipeline(OpPassManager &manager,
   manager.addPass(createVerifyScheduledPass());
 }
 
-void partita::buildCompleteSchedulesPipeline(OpPassManager &manager) {
+void partita::buildCompleteSchedulesPipeline(
+    OpPassManager &manager, const std::optional<CommunicationOrder> &order) {
   manager.addPass(createCompleteSchedulesPass());
+  if (order)
+    manager.addPass(createOrderCommunicationPass(order->fusion, order->inFlight));
   manager.addPass(createVerifyScheduledPass());
 }
 

@@ -47,8 +47,9 @@ struct CommunicationOrder {
 void buildSchedulePipeline(mlir::OpPassManager &manager,
                            const std::optional<CommunicationOrder> &order);
 /// A pipeline of level L4 whose schedules say only which segment runs when, to a whole
-/// one, and its gate.
-void buildCompleteSchedulesPipeline(mlir::OpPassManager &manager);
+/// one, and its gate. `order` as above, for the segments that update parameters.
+void buildCompleteSchedulesPipeline(mlir::OpPassManager &manager,
+                                    const std::optional<CommunicationOrder> &order);
 /// From whatever level a module with strategies is at to L3: conversions are inserted
 /// unless there are some.
 void buildRanksPipelineFor(mlir::OpPassManager &manager, mlir::ModuleOp module);

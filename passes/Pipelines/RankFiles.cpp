@@ -275,6 +275,7 @@ static Expected<RankFiles> writeStep(const Request &request, RankDialect dialect
                                      const std::string &folder) {
   Job job(request, [](const std::string &) {});
   job.request.levels.to = Level::L4;
+  job.feedback.makesBuckets = false; // a file has a node for each collective
   takeChoices(job);
   auto made = scheduleStep(job);
   if (!made)

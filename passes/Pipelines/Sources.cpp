@@ -8,6 +8,7 @@
 #include "partita/Onnx/MergeStep.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Passes.h"
+#include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/Training.h"
 
 #include "mlir/IR/DialectRegistry.h"
@@ -40,6 +41,14 @@ Job Job::upTo(Level level) const {
   job.request.levels.dump.clear();
   job.request.told = {};
   return job;
+}
+
+std::optional<CommunicationOrder> Job::communication() const {
+  if (!feedback.makesBuckets)
+    return std::nullopt;
+  return CommunicationOrder{request.train ? request.train->spec.commFusion
+                                          : train::CommFusion(),
+                            request.commInFlight};
 }
 
 static Expected<std::vector<onnx_model::Model>>

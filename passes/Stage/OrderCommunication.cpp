@@ -1,5 +1,6 @@
 //===- OrderCommunication.cpp - Buckets that start early ------------------===//
 #include "passes/Stage/Passes.h"
+#include "passes/Stage/Stages.h"
 
 #include "dialects/Comm/Comm.h"
 #include "dialects/Interfaces/ValueNames.h"
@@ -7,7 +8,7 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 
 #include "mlir/IR/Builders.h"
-#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <map>
 
@@ -42,11 +43,9 @@ namespace {
 /// A function of a training step, as lib/Comm sees it.
 class Step {
 public:
-  explicit Step(func::FuncOp function) : block(function.front()) {
-    for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      if (auto name = function.getArgAttrOfType<StringAttr>(i, parameterAttr);
-          name && parameterOf.try_emplace(name, parameters.size()).second)
-        parameters.push_back(name.getValue());
+  Step(func::FuncOp function, ArrayRef<StringAttr> trained) : block(function.front()) {
+    for (auto [number, name] : llvm::enumerate(trained))
+      parameterOf[name] = number;
     for (Operation &op : block) {
       numbers[&op] = static_cast<int32_t>(ops.size());
       ops.push_back(&op);
@@ -57,8 +56,6 @@ public:
   }
 
   const std::vector<buckets::Op> &description() const { return described; }
-  /// The trained ones, in the model's order.
-  ArrayRef<StringRef> trained() const { return parameters; }
 
   /// Brings the function into this order.
   void apply(const buckets::Order &order) {
@@ -170,7 +167,6 @@ private:
   std::vector<Operation *> ops;
   llvm::DenseMap<Operation *, int32_t> numbers;
   std::map<std::string, int32_t> keys;
-  SmallVector<StringRef> parameters;
   llvm::DenseMap<StringAttr, size_t> parameterOf;
   std::vector<buckets::Op> described;
 };
@@ -178,7 +174,7 @@ private:
 /// The training file's words on one kind, by the numbers of this step's parameters.
 FailureOr<buckets::Fusion> resolve(const train::CommFusion::Kind &kind, StringRef name,
                                    func::FuncOp function,
-                                   ArrayRef<StringRef> parameters) {
+                                   ArrayRef<StringAttr> parameters) {
   auto error = [&] { return function.emitError("comm_fusion: ") << name << ": "; };
   buckets::Fusion fusion = kind.fusion;
   if (!fusion.index.empty() &&
@@ -217,12 +213,15 @@ struct OrderCommunicationPass
     options.minBytes = minBytes;
     options.minSplit = minSplit;
     for (auto program : getOperation().getOps<ProgramOp>()) {
-      llvm::SmallPtrSet<Operation *, 4> seen;
+      llvm::SetVector<Operation *> steps;
       for (auto segment : program.getBody().front().getOps<SegmentOp>())
-        if (func::FuncOp function = segment.callee();
-            isStep(function) && seen.insert(function).second)
-          if (failed(order(function, options)))
-            return signalPassFailure();
+        if (func::FuncOp function = segment.callee(); isStep(function))
+          steps.insert(function);
+      Told told;
+      for (Operation *step : steps)
+        if (failed(order(cast<func::FuncOp>(step), options, told)))
+          return signalPassFailure();
+      tell(program, told);
     }
   }
 
@@ -236,12 +235,27 @@ struct OrderCommunicationPass
     return updates && !isOrdered;
   }
 
-  LogicalResult order(func::FuncOp function, buckets::Options options) {
-    Step step(function);
+  /// Sums over the functions of a program that update parameters.
+  struct Told {
+    int64_t members = 0, calls = 0, gradientBytes = 0, earlyBytes = 0, inFlight = 0;
+    bool isAny = false;
+  };
+
+  /// The trained parameters in the model's order, which a step in stages has on its
+  /// module, and a whole one as its arguments.
+  SmallVector<StringAttr> trainedBy(func::FuncOp function) {
+    if (auto names = getOperation()->getAttrOfType<ArrayAttr>(trainedAttr))
+      return llvm::to_vector(names.getAsRange<StringAttr>());
+    return trainedParameters(function);
+  }
+
+  LogicalResult order(func::FuncOp function, buckets::Options options, Told &told) {
+    const SmallVector<StringAttr> trained = trainedBy(function);
+    Step step(function, trained);
     for (size_t k = 0; k < buckets::numCallKinds; ++k) {
       auto resolved =
           resolve(fusion.kinds[k], buckets::name(static_cast<buckets::CallKind>(k)),
-                  function, step.trained());
+                  function, trained);
       if (failed(resolved))
         return failure();
       options.fusion[k] = std::move(*resolved);
@@ -250,22 +264,31 @@ struct OrderCommunicationPass
     if (order.buckets.empty())
       return success();
     step.apply(order);
-    tell(function, order);
+    told.isAny = true;
+    told.members += order.calls - static_cast<int64_t>(order.buckets.size());
+    for (const auto &bucket : order.buckets)
+      told.members += static_cast<int64_t>(bucket.size());
+    told.calls += order.calls;
+    told.gradientBytes += order.gradientBytes;
+    told.earlyBytes += order.earlyBytes;
+    told.inFlight = std::max(told.inFlight, order.maxBytesInFlight);
     return success();
   }
 
-  void tell(func::FuncOp function, const buckets::Order &order) {
-    int64_t members = order.calls - static_cast<int64_t>(order.buckets.size());
-    for (const auto &bucket : order.buckets)
-      members += static_cast<int64_t>(bucket.size());
-    numCollectives += static_cast<unsigned>(members);
-    numCalls += static_cast<unsigned>(order.calls);
-    function.emitRemark()
-        << "a step has " << members << " collectives in " << order.calls << " calls; "
-        << (order.gradientBytes ? 100 * order.earlyBytes / order.gradientBytes : 0)
-        << "% of " << order.gradientBytes
+  /// A step in stages says of each group of ranks what its updates wait for.
+  void tell(ProgramOp program, const Told &told) {
+    numCollectives += static_cast<unsigned>(told.members);
+    numCalls += static_cast<unsigned>(told.calls);
+    if (!told.isAny)
+      return;
+    const bool isStaged = getOperation()->hasAttr(trainedAttr);
+    program.emitRemark()
+        << (isStaged ? program.getSymName().str() + ": the update has " : "a step has ")
+        << told.members << " collectives in " << told.calls << " calls; "
+        << (told.gradientBytes ? 100 * told.earlyBytes / told.gradientBytes : 0)
+        << "% of " << told.gradientBytes
         << " bytes of gradients start before the last backward op; at most "
-        << order.maxBytesInFlight << " bytes are in flight";
+        << told.inFlight << " bytes are in flight";
   }
 
   train::CommFusion fusion;

@@ -11,15 +11,25 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
+#include "dialects/Task/Task.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <map>
 
 using namespace mlir;
 using namespace partita;
+
+SmallVector<StringAttr> partita::trainedParameters(func::FuncOp step) {
+  llvm::SetVector<StringAttr> names;
+  for (unsigned i = 0; i < step.getNumArguments(); ++i)
+    if (auto name = step.getArgAttrOfType<StringAttr>(i, parameterAttr))
+      names.insert(name);
+  return names.takeVector();
+}
 
 namespace {
 /// The part of the step that one stage has.
@@ -262,6 +272,11 @@ private:
     auto module = ModuleOp::create(loc);
     for (NamedAttribute attr : step.main->getParentOp()->getDiscardableAttrs())
       module->setDiscardableAttr(attr.getName(), attr.getValue());
+    const SmallVector<StringAttr> trained = trainedParameters(step.main);
+    module->setAttr(
+        task_ir::trainedAttr,
+        ArrayAttr::get(step.main.getContext(),
+                       SmallVector<Attribute>(trained.begin(), trained.end())));
     MainBuilder it{OpBuilder(step.main.getContext())};
     it.builder.setInsertionPointToEnd(module.getBody());
     func::FuncOp micro = buildMicroBatch(it.builder, stage);

@@ -51,6 +51,9 @@ inline constexpr llvm::StringLiteral crossingAttr = "task.crossing";
 /// The least level of what stands behind the loop over micro-batches.
 inline constexpr int64_t levelBehindLoop = 1000;
 
+/// The parameters that a training step's function has as arguments, in the model's order.
+llvm::SmallVector<mlir::StringAttr> trainedParameters(mlir::func::FuncOp step);
+
 /// The stage of every op of a training step, of its loop's body and of its @main; -1:
 /// wherever it is read. Forward ops say theirs (stageAttr), gradients inherit it, updates
 /// are where their states are. An error: there is no loop over micro-batches.
