@@ -12,6 +12,20 @@ using namespace partita::search;
 static constexpr size_t placesPerStage = 64, mostPlaces = 1024;
 static constexpr double never = std::numeric_limits<double>::infinity();
 
+std::vector<bool> search::madeOfParameters(const FlowGraph &graph) {
+  std::vector<bool> result(graph.ops.size(), false);
+  for (size_t i = 0; i < result.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    result[i] = op.kind == FlowKind::Source || op.kind == FlowKind::State ||
+                (op.kind == FlowKind::Compute &&
+                 std::ranges::all_of(op.operands, [&](int32_t value) {
+                   int32_t maker = graph.values[static_cast<size_t>(value)].producer;
+                   return maker >= 0 && result[static_cast<size_t>(maker)];
+                 }));
+  }
+  return result;
+}
+
 /// Every place, the program's two ends among them. A value crosses from behind its
 /// producer to its last user; sources and arguments are wherever they are read.
 static std::vector<Cut> allCuts(const FlowGraph &graph, const StageCost &cost,
@@ -20,8 +34,9 @@ static std::vector<Cut> allCuts(const FlowGraph &graph, const StageCost &cost,
   for (size_t i = 0; i < ops.size(); ++i)
     place[static_cast<size_t>(ops[i])] = i;
   std::vector<double> change(ops.size() + 1, 0);
+  const std::vector<bool> isMadeAgain = madeOfParameters(graph);
   for (const FlowValue &value : graph.values) {
-    if (value.producer < 0 ||
+    if (value.producer < 0 || isMadeAgain[static_cast<size_t>(value.producer)] ||
         graph.ops[static_cast<size_t>(value.producer)].kind != FlowKind::Compute)
       continue;
     size_t made = place[static_cast<size_t>(value.producer)], last = made;

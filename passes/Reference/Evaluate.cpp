@@ -5,6 +5,7 @@
 #include "dialects/Dist/Manual.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Task/Task.h"
 #include "partita/Base/Compute.h"
 #include "partita/Reference/Kernels.h"
 
@@ -76,6 +77,8 @@ private:
       return done;
     if (auto communicate = dyn_cast<comm::StepOpInterface>(op))
       done = exchange(communicate);
+    else if (auto start = dyn_cast<task_ir::StartOp>(op))
+      done = begin(start);
     else if (auto manual = dyn_cast<dist::ManualOp>(op))
       done = exchange(manual);
     else if (auto halo = dyn_cast<comm::HaloOp>(op))
@@ -96,6 +99,8 @@ private:
       done = load(weight);
     else if (auto repeat = dyn_cast<graph::RepeatOp>(op))
       done = runRepeat(repeat);
+    else if (auto wait = dyn_cast<task_ir::WaitOp>(op))
+      done = finish(wait);
     else if (auto branch = dyn_cast<graph::IfOp>(op))
       done = runBranch(branch);
     else
@@ -104,11 +109,15 @@ private:
       for (Value result : op.getResults())
         for (HostTensor &tensor : tensors[result])
           how.change(tensor);
-    // A value whose last user has run is dropped, so that whole models fit.
+    dropOperands(op);
+    return done;
+  }
+
+  /// A value whose last user has run is dropped, so that whole models fit.
+  void dropOperands(Operation &op) {
     for (Value operand : op.getOperands())
       if (--usesLeft(operand) == 0)
         tensors.erase(operand);
-    return done;
   }
 
   int64_t &usesLeft(Value value) {
@@ -130,6 +139,30 @@ private:
     plan.steps.push_back(op.getStep());
     tensors[op->getResult(0)] =
         executeReshard(mesh, plan, tensors[op->getOperand(0)], poison);
+    return {};
+  }
+
+  /// What is in flight is there at once, under the names that it has inside.
+  Expected<void> begin(task_ir::StartOp op) {
+    for (Operation &inside : op.communications()) {
+      auto communicate = dyn_cast<comm::StepOpInterface>(inside);
+      if (!communicate)
+        return makeError("cannot be evaluated");
+      if (auto ok = exchange(communicate); !ok)
+        return ok;
+      dropOperands(inside);
+    }
+    return {};
+  }
+
+  Expected<void> finish(task_ir::WaitOp op) {
+    auto start = op.getHandle().getDefiningOp<task_ir::StartOp>();
+    for (auto [inside, result] :
+         llvm::zip_equal(start.communications(), op.getResults())) {
+      std::vector<HostTensor> come = std::move(tensors[inside.getResult(0)]);
+      tensors.erase(inside.getResult(0));
+      tensors[result] = std::move(come);
+    }
     return {};
   }
 

@@ -8,6 +8,9 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+
+#include <functional>
 
 using namespace mlir;
 using namespace partita;
@@ -22,6 +25,7 @@ public:
       stages[&op] = stageOf[i++];
       count = std::max(count, stages[&op] + 1);
     }
+    makeAgain();
   }
 
   SplitProgram run() {
@@ -32,6 +36,25 @@ public:
   }
 
 private:
+  /// Ops that follow from weights and constants alone, as the transpose of a tied table,
+  /// are wherever they are read, if in several stages: those would be sent the result
+  /// with each micro-batch.
+  void makeAgain() {
+    llvm::SetVector<Operation *> candidates;
+    for (Operation &op : function.front().without_terminator())
+      if (op.getNumRegions() == 0 && llvm::all_of(op.getOperands(), [&](Value operand) {
+            Operation *maker = operand.getDefiningOp();
+            return maker && (stageOf(operand) < 0 || candidates.contains(maker));
+          }))
+        candidates.insert(&op);
+    for (Operation *op : llvm::reverse(candidates.getArrayRef()))
+      if (llvm::any_of(op->getUsers(), [&](Operation *user) {
+            auto it = stages.find(user);
+            return it != stages.end() && it->second != stages[op];
+          }))
+        stages[op] = -1;
+  }
+
   /// −1: a source, which is wherever it is read.
   int32_t stageOf(Value value) const {
     Operation *producer = value.getDefiningOp();
@@ -105,13 +128,15 @@ private:
       return builder.getDictionaryAttr(
           builder.getNamedAttr("graph.name", builder.getStringAttr(name)));
     };
-    auto provide = [&](Value value) {
+    std::function<void(Value)> provide = [&](Value value) {
       if (mapping.contains(value))
         return;
       if (auto argument = dyn_cast<BlockArgument>(value)) {
         DictionaryAttr attrs = function.getArgAttrDict(argument.getArgNumber());
         addArgument(value, attrs ? attrs : builder.getDictionaryAttr({}));
       } else if (stageOf(value) < 0) {
+        for (Value operand : value.getDefiningOp()->getOperands())
+          provide(operand);
         builder.clone(*value.getDefiningOp(), mapping);
       } else {
         addArgument(value, named(program.crossings[crossing.lookup(value)].name));

@@ -115,7 +115,7 @@ private:
                                                  : cross(once, value, home, stage);
     }
     int32_t home = places.of(op);
-    if (home != everywhere && home != stage)
+    if (home != everywhere && home != stage && !places.isMadeAgain(op))
       return cross(isOfMicroBatch(value) ? rows : once, value, home, stage);
     part(stage).ops.insert(op);
     for (Value operand : op->getOperands())

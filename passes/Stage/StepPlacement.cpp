@@ -2,6 +2,7 @@
 #include "passes/Stage/StepPlacement.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Interfaces/OpInterfaces.h"
 #include "dialects/Interfaces/ValueNames.h"
 
 #include <algorithm>
@@ -60,10 +61,35 @@ void StepPlacement::placeMicroBatch() {
     if (stage == everywhere && op.getNumOperands() != 0)
       stage = follow(op);
     ofOp[&op] = stage;
+    sources[&op] = sourceOf(op);
     numStages = std::max(numStages, stage + 1);
   }
   for (unsigned i = 0; i < step.numCarried(); ++i)
     carriedIn.push_back(ofValue(step.next(i)));
+}
+
+StepPlacement::Source StepPlacement::sourceOf(Operation &op) const {
+  int sources = None;
+  for (Value operand : op.getOperands()) {
+    auto argument = dyn_cast<BlockArgument>(operand);
+    sources |= !argument ? this->sources.lookup(operand.getDefiningOp())
+               : step.isCarried(argument.getArgNumber()) ? Both
+               : step.isScanned(argument.getArgNumber()) ? Inputs
+                                                         : Parameters;
+  }
+  if (dist::phaseOf(&op) != Phase::Forward || isa<CallingOpInterface>(op))
+    return Both;
+  if (sources == Inputs) {
+    const kernels::OpKind kind = kernelFactsOf(&op).kind;
+    if (kind != kernels::OpKind::Pointwise && kind != kernels::OpKind::View)
+      return Both;
+  }
+  return static_cast<Source>(sources);
+}
+
+bool StepPlacement::isMadeAgain(Operation *op) const {
+  auto found = sources.find(op);
+  return found != sources.end() && found->second != Both;
 }
 
 int32_t StepPlacement::firstReader(Value value) const {

@@ -49,8 +49,17 @@ public:
   /// The stage of a state by the number of its argument; inputs are everywhere.
   int32_t ofArgument(unsigned argument) const { return owner[argument]; }
   int32_t count() const { return numStages; }
+  /// Tells whether another stage makes the forward op again rather than be sent what it
+  /// gives with each micro-batch. Such are ops that follow from parameters alone, as the
+  /// narrow copy of a tied table, and those that move or combine elements of inputs and
+  /// constants, as a mask.
+  bool isMadeAgain(mlir::Operation *op) const;
 
 private:
+  /// Whether a value of the micro-batch depends on parameters, or on slices of inputs; on
+  /// both if on what is carried, or computed by something that is not made again.
+  enum Source : uint8_t { None = 0, Parameters = 1, Inputs = 2, Both = 3 };
+  Source sourceOf(mlir::Operation &op) const;
   int32_t ofValue(mlir::Value value) const;
   int32_t latest(mlir::Operation &op) const;
   /// Ops that say nothing stay with what they read: forward with the latest of it,
@@ -66,6 +75,7 @@ private:
 
   LoopedStep step;
   llvm::DenseMap<mlir::Operation *, int32_t> ofOp;
+  llvm::DenseMap<mlir::Operation *, Source> sources; ///< of ops of the micro-batch
   std::vector<int32_t> carriedIn, owner;
   std::map<std::string, int32_t> stageOfParameter;
   int32_t numStages;

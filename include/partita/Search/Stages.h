@@ -30,6 +30,10 @@ struct StageCost {
   std::vector<double> ranks = {};
 };
 
+/// Ops that follow from parameters and constants alone, as the transpose of a tied table:
+/// a stage that reads one makes it, and is not sent it.
+std::vector<bool> madeOfParameters(const FlowGraph &graph);
+
 /// The stage of every op, 0 … stages − 1, ascending along the program; −1 for ops that
 /// are not Compute. Ops that share a state are in one stage. An error if there are fewer
 /// ops than stages, or states leave fewer places to cut.
