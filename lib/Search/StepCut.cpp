@@ -22,20 +22,36 @@ std::vector<double> StepWork::perMicroBatch(int64_t microBatches) const {
   return all;
 }
 
+/// Micro-batches of which a stage keeps what its backward part reads, at most, by stage.
+static std::vector<double> liveMicroBatches(const PipelineStep &step) {
+  std::vector<int64_t> now(static_cast<size_t>(step.stages()), 0);
+  std::vector<double> most(now.size(), 0);
+  for (const auto &turns : step.turns)
+    for (const StepTurn &turn : turns) {
+      auto s = static_cast<size_t>(turn.stage);
+      now[s] += turn.part == StepPart::Forward ? 1 : 0;
+      most[s] = std::max(most[s], static_cast<double>(now[s]));
+      const StepPart last = step.partsWeights ? StepPart::Weight : StepPart::Backward;
+      now[s] -= turn.part == last ? 1 : 0;
+    }
+  return most;
+}
+
 namespace {
 class StepCutter {
 public:
   StepCutter(const CutPlaces &places, const StepWork &work, const StageCost &link,
-             const PipelineStep &step)
-      : places(places), link(link), step(step) {
-    for (const std::vector<double> *part :
-         {&work.forward, &work.backward, &work.weight, &work.update}) {
+             const PipelineStep &step, const StepMemory &memory)
+      : places(places), link(link), step(step), memory(memory),
+        live(liveMicroBatches(step)) {
+    for (const std::vector<double> *part : {&work.forward, &work.backward, &work.weight,
+                                            &work.update, &work.kept, &work.states}) {
       std::vector<double> &sums = before.emplace_back();
       double sum = 0;
       size_t i = 0;
       for (const Cut &cut : places.cuts) {
         for (; i < cut.op; ++i)
-          sum += (*part)[static_cast<size_t>(places.ops[i])];
+          sum += part->empty() ? 0 : (*part)[static_cast<size_t>(places.ops[i])];
         sums.push_back(sum);
       }
     }
@@ -60,10 +76,26 @@ public:
     return best;
   }
 
-private:
-  /// Seconds of a step, and bytes that cross in it.
-  using Cost = std::pair<double, double>;
+  /// Bytes of a device of the fullest group.
+  double bytesOf(const std::vector<size_t> &bounds) const {
+    std::vector<double> bytes(step.turns.size(), 0);
+    for (size_t s = 0; s + 1 < bounds.size(); ++s) {
+      const double ranks = link.ranks.empty() ? 1 : link.ranks[s];
+      const double kept = sumOf(4, bounds, s) + places.cuts[bounds[s]].bytes / ranks;
+      bytes[static_cast<size_t>(step.groupOf[s])] +=
+          kept * live[s] + sumOf(5, bounds, s) * (memory.sharesStates ? 1 : ranks);
+    }
+    return *std::ranges::max_element(bytes);
+  }
 
+private:
+  struct Cost {
+    double excess = 0;   ///< bytes above the limit
+    double seconds = 0;  ///< of a step
+    double crossing = 0; ///< bytes that cross in it
+  };
+
+  /// A part of a stage's work, of one of its ranks.
   double sumOf(size_t part, const std::vector<size_t> &bounds, size_t stage) const {
     return (before[part][bounds[stage + 1]] - before[part][bounds[stage]]) /
            (link.ranks.empty() ? 1 : link.ranks[stage]);
@@ -87,15 +119,18 @@ private:
     for (size_t g = 0; g < updates.size(); ++g)
       seconds = std::max(
           seconds, updates[g] + (line.spans[g].empty() ? 0 : line.spans[g].back().end));
-    return {seconds, crossing};
+    return {std::max(0.0, bytesOf(bounds) - memory.bytes), seconds, crossing};
   }
 
   bool improves(const std::vector<size_t> &bounds) {
     const Cost cost = costOf(bounds);
     // Sums in another order are no gain.
+    auto isBelow = [](double one, double other) { return one < other * (1 - 1e-9); };
     const bool isLess =
-        cost.first < least.first * (1 - 1e-9) ||
-        (cost.first <= least.first * (1 + 1e-9) && cost.second < least.second);
+        isBelow(cost.excess, least.excess) ||
+        (!isBelow(least.excess, cost.excess) &&
+         (isBelow(cost.seconds, least.seconds) ||
+          (!isBelow(least.seconds, cost.seconds) && cost.crossing < least.crossing)));
     if (isLess) {
       least = cost;
       best = bounds;
@@ -139,7 +174,10 @@ private:
   const CutPlaces &places;
   const StageCost &link;
   const PipelineStep &step;
-  /// Seconds before each place, by part (forward, backward, weight, update).
+  const StepMemory &memory;
+  const std::vector<double> live; ///< micro-batches, by stage
+  /// What is before each place, by part (forward, backward, weight, update: seconds;
+  /// kept, states: bytes).
   std::vector<std::vector<double>> before;
   double turnsPerTry = 0, turns = 0;
   std::vector<size_t> best;
@@ -147,16 +185,15 @@ private:
 };
 } // namespace
 
-Expected<std::vector<int32_t>> search::cutStep(const FlowGraph &graph,
-                                               const StepWork &work,
-                                               const StageCost &link,
-                                               const PipelineStep &step) {
+Expected<StepCut> search::cutStep(const FlowGraph &graph, const StepWork &work,
+                                  const StageCost &link, const PipelineStep &step,
+                                  const StepMemory &memory) {
   StageCost cost = link;
   cost.seconds = work.perMicroBatch(step.microBatches);
   const auto stages = static_cast<int32_t>(step.stages());
   return cutPlaces(graph, cost, stages).map([&](const CutPlaces &places) {
-    StepCutter cutter(places, work, link, step);
-    return places.stages(cutter.run(evenBounds(places.cuts, cost, stages)),
-                         graph.ops.size());
+    StepCutter cutter(places, work, link, step, memory);
+    const auto bounds = cutter.run(evenBounds(places.cuts, cost, stages));
+    return StepCut{places.stages(bounds, graph.ops.size()), cutter.bytesOf(bounds)};
   });
 }

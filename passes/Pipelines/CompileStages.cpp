@@ -615,16 +615,31 @@ private:
     auto link = devices().costOf(forward->graph);
     if (!link)
       return tl::unexpected(link.error());
-    auto stages = search::cutStep(forward->graph, *work, *link, step);
-    if (!stages)
-      return tl::unexpected(stages.error());
+    auto target = planTarget(Mesh(), request.machine);
+    if (!target)
+      return tl::unexpected(target.error());
+    search::StepMemory memory;
+    memory.bytes = static_cast<double>(
+        target->memoryLimit.value_or(std::numeric_limits<int64_t>::max()));
+    memory.sharesStates = request.mode != ShardMode::DataParallel ||
+                          request.train->spec.optimizerParallel.enable;
+    auto made = search::cutStep(forward->graph, *work, *link, step, memory);
+    if (!made)
+      return tl::unexpected(made.error());
+    const std::vector<int32_t> &stages = made->stages;
     link->seconds = work->perMicroBatch(step.microBatches);
-    tellStages(*link, *stages);
+    tellStages(*link, stages);
+    if (made->bytes > memory.bytes)
+      notes.push_back("no cut into stages is known that fits: states and what is kept "
+                      "take " +
+                      bytesText(static_cast<int64_t>(made->bytes)) +
+                      " of a device, the limit is " +
+                      bytesText(static_cast<int64_t>(memory.bytes)));
     Builder builder(&product.context);
     product.module->walk([&](Operation *op) {
       if (auto number = op->getAttrOfType<IntegerAttr>(stageAttr))
         op->setAttr(stageAttr, builder.getI64IntegerAttr(
-                                   (*stages)[static_cast<size_t>(number.getInt())]));
+                                   stages[static_cast<size_t>(number.getInt())]));
     });
     // Equal ops of one stage become one, as in a step whose stages a plan says.
     return product.runPasses("", buildImportedPipeline);

@@ -2,6 +2,7 @@
 #include "passes/Pipelines/StageMachine.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "partita/Base/Units.h"
 #include "partita/Search/Timing.h"
 #include "partita/Topology/HostFile.h"
@@ -70,6 +71,51 @@ Expected<search::StageCost> StageMachine::costOf(const FlowGraph &graph) const {
   return cost;
 }
 
+/// The bytes of a step's work: what is kept of forward ops, and states. `numberOf`: the
+/// number of the forward op that an op of the step belongs to; below 0: none.
+static void addBytes(const dist::ProgramFlow &flow,
+                     llvm::function_ref<int32_t(size_t)> numberOf,
+                     search::StepWork &work) {
+  const FlowGraph &graph = flow.graph;
+  auto isMarked = [&](int32_t op) {
+    Operation *operation = flow.operations[static_cast<size_t>(op)];
+    return operation && operation->hasAttr(recomputeAttr);
+  };
+  std::vector<bool> isKept(graph.values.size(), false);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Compute ||
+        (op.phase == Phase::Forward && !isMarked(static_cast<int32_t>(i))))
+      continue;
+    for (int32_t read : op.operands) {
+      // A view has no bytes of its own.
+      auto maker = [&] { return graph.values[static_cast<size_t>(read)].producer; };
+      while (graph.ops[static_cast<size_t>(maker())].facts.kind == kernels::OpKind::View)
+        read = graph.ops[static_cast<size_t>(maker())].operands[0];
+      const FlowOp &made = graph.ops[static_cast<size_t>(maker())];
+      isKept[static_cast<size_t>(read)] = made.kind == FlowKind::Compute &&
+                                          made.phase == Phase::Forward &&
+                                          !isMarked(maker());
+    }
+  }
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind == FlowKind::State) {
+      const FlowValue &state = graph.values[static_cast<size_t>(op.results[0])];
+      int32_t number = -1;
+      for (const FlowUse &use : state.uses)
+        number = number < 0 ? numberOf(static_cast<size_t>(use.op)) : number;
+      if (number >= 0)
+        work.states[static_cast<size_t>(number)] +=
+            static_cast<double>(state.bytes() * (op.isParameter ? 2 : 1));
+    }
+    for (int32_t result : op.results)
+      if (isKept[static_cast<size_t>(result)] && numberOf(i) >= 0)
+        work.kept[static_cast<size_t>(numberOf(i))] +=
+            static_cast<double>(graph.values[static_cast<size_t>(result)].bytes());
+  }
+}
+
 Expected<search::StepWork> StageMachine::workOf(ModuleOp step,
                                                 const FlowGraph &forward) const {
   auto flow = dist::buildFlow(step.lookupSymbol<func::FuncOp>("main"), *Mesh::parse(""),
@@ -82,18 +128,23 @@ Expected<search::StepWork> StageMachine::workOf(ModuleOp step,
   if (!numberOf)
     return tl::unexpected(numberOf.error());
   const std::vector<double> none(forward.ops.size(), 0);
-  search::StepWork work{none, none, none, none};
+  search::StepWork work{none, none, none, none, none, none};
+  auto numbered = [&](size_t i) {
+    auto number = numberOf->find((*flow)->operations[i]);
+    return number == numberOf->end() ? -1 : number->second;
+  };
+  addBytes(**flow, numbered, work);
   return costOf(graph).map([&](const search::StageCost &cost) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const FlowOp &op = graph.ops[i];
-      auto number = numberOf->find((*flow)->operations[i]);
-      if (number == numberOf->end() || number->second < 0)
+      const int32_t number = numbered(i);
+      if (number < 0)
         continue;
       auto &part = op.phase == Phase::Forward    ? work.forward
                    : op.phase == Phase::Backward ? work.backward
                    : op.phase == Phase::Weight   ? work.weight
                                                  : work.update;
-      part[static_cast<size_t>(number->second)] +=
+      part[static_cast<size_t>(number)] +=
           cost.seconds[i] / static_cast<double>(op.trips);
     }
     return work;
@@ -106,6 +157,7 @@ std::vector<std::string> StageMachine::notesOf(const FlowGraph &graph,
   const auto count = static_cast<size_t>(1 + *std::ranges::max_element(stages));
   std::vector<std::string> notes;
   double all = 0;
+  const std::vector<bool> isMadeAgain = search::madeOfParameters(graph);
   std::vector<double> seconds(count, 0);
   std::vector<int64_t> ops(count, 0), sent(count, 0);
   std::vector<std::string> first(count), last(count);
@@ -118,6 +170,8 @@ std::vector<std::string> StageMachine::notesOf(const FlowGraph &graph,
     if (ops[s]++ == 0)
       first[s] = graph.ops[i].name;
     last[s] = graph.ops[i].name;
+    if (isMadeAgain[i])
+      continue;
     for (int32_t value : graph.ops[i].results) {
       const FlowValue &it = graph.values[static_cast<size_t>(value)];
       std::set<int32_t> to;

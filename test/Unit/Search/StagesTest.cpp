@@ -267,7 +267,8 @@ TEST_CASE("stages: no cut of a step is faster") {
           }
       };
       place(place, 0, 0);
-      CHECK(stepSeconds(graph, work, link.bytesPerSecond, step, *found) == Approx(best));
+      CHECK(stepSeconds(graph, work, link.bytesPerSecond, step, found->stages) ==
+            Approx(best));
     }
   }
 }
@@ -288,7 +289,7 @@ TEST_CASE("stages: moves make a large step faster than even stages") {
     auto seconds = [&](const std::vector<int32_t> &stage) {
       return stepSeconds(graph, work, link.bytesPerSecond, step, stage);
     };
-    CHECK(seconds(*found) <= seconds(*before));
+    CHECK(seconds(found->stages) <= seconds(*before));
     // Even groups take under 1F1B their share of all work and as much of a bubble as
     // there are groups less one, of m micro-batches.
     double all = 0;
@@ -296,7 +297,63 @@ TEST_CASE("stages: moves make a large step faster than even stages") {
       all += op * static_cast<double>(step.microBatches);
     const double waits =
         static_cast<double>(step.groups() - 1) / static_cast<double>(step.microBatches);
-    CHECK(seconds(*found) <
+    CHECK(seconds(found->stages) <
           1.05 * (1 + waits) * all / static_cast<double>(step.groups()));
   }
+}
+
+TEST_CASE("stages: of cuts of a step those that fit come first") {
+  std::mt19937 random(13);
+  FlowGraph graph = chain(random, 24);
+  StepWork work;
+  for (auto *part : {&work.forward, &work.backward, &work.weight, &work.update})
+    part->assign(graph.ops.size(), 1);
+  work.kept.assign(graph.ops.size(), 10);
+  work.states.assign(graph.ops.size(), 1);
+  const StageCost link{{}, 1e9};
+  const PipelineStep step = stepOf("1f1b", 4, 4, 8);
+  // Stage s keeps 4 − s micro-batches, and what it is sent.
+  auto mostBytes = [&](const std::vector<int32_t> &stages) {
+    std::vector<double> bytes(4, 0);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      if (stages[i] < 0)
+        continue;
+      const auto s = static_cast<size_t>(stages[i]);
+      bytes[s] += 1 + 10 * (4.0 - static_cast<double>(s));
+      for (int32_t result : graph.ops[i].results) {
+        const FlowValue &value = graph.values[static_cast<size_t>(result)];
+        int32_t last = stages[i];
+        for (const FlowUse &use : value.uses)
+          last = std::max(last, stages[static_cast<size_t>(use.op)]);
+        for (int32_t to = stages[i] + 1; to <= last; ++to)
+          bytes[static_cast<size_t>(to)] +=
+              static_cast<double>(value.bytes()) * (4.0 - to);
+      }
+    }
+    return std::ranges::max(bytes);
+  };
+  auto free = cutStep(graph, work, link, step);
+  auto least = cutStep(graph, work, link, step, {1});
+  REQUIRE(free);
+  REQUIRE(least);
+  CHECK(free->bytes == Approx(mostBytes(free->stages)));
+  CHECK(least->bytes == Approx(mostBytes(least->stages)));
+  REQUIRE(least->bytes < free->bytes);
+  const double limit = (least->bytes + free->bytes) / 2;
+  auto fitting = cutStep(graph, work, link, step, {limit});
+  REQUIRE(fitting);
+  CHECK(mostBytes(fitting->stages) <= limit);
+  auto seconds = [&](const std::vector<int32_t> &stages) {
+    return stepSeconds(graph, work, link.bytesPerSecond, step, stages);
+  };
+  CHECK(seconds(fitting->stages) >= seconds(free->stages));
+  CHECK(seconds(fitting->stages) <= seconds(least->stages));
+  // Ranks share what is kept, and states if they may.
+  StageCost two = link;
+  two.ranks.assign(4, 2);
+  auto shared = cutStep(graph, work, two, step);
+  auto whole = cutStep(graph, work, two, step, {1e9, /*sharesStates=*/false});
+  REQUIRE(shared);
+  REQUIRE(whole);
+  CHECK(shared->bytes < whole->bytes);
 }
