@@ -130,6 +130,11 @@ def steps_of(place):
                   if re.fullmatch(r"step-\d+", name))
 
 
+def files_of(place):
+    """Files in the folder of generations, but the mark of the start that has it."""
+    return sorted(name for name in os.listdir(f"{place}/c") if not name.startswith("incarnation-"))
+
+
 def states_of(place, step):
     """The states of a generation, from what docs/checkpoints.md says of it alone."""
     folder = f"{place}/c/step-{step}"
@@ -252,7 +257,7 @@ def check_kills(work, plan, transport, draw, kills, reference):
                            "never killed")
     same(f"{plan}, {transport}", states_of(place, steps),
          states_of(f"{work.folder}/places/whole-{plan}-{transport}", steps))
-    left = [name for name in os.listdir(f"{place}/c") if not re.fullmatch(r"step-\d+", name)]
+    left = [name for name in files_of(place) if not re.fullmatch(r"step-\d+", name)]
     if left:
         raise RuntimeError(f"{left} were left")
     print(f"{plan} over {transport}: {kills} kills, the losses of a run without", flush=True)
@@ -446,8 +451,7 @@ def check_disks(work):
         text = work.run("zero3", place, "--steps", "6", "--save-every", "1", "--resume",
                         "--on-save-error", "stop", "--transport", "mpi", status=1)
         says("^error: no checkpoint was written: .*: No space left on device$", text)
-        if len(losses(place)) > 4 or sorted(os.listdir(f"{place}/c")) != [
-                "filler", "step-1", "step-2"]:
+        if len(losses(place)) > 4 or files_of(place) != ["filler", "step-1", "step-2"]:
             raise RuntimeError(f"{os.listdir(place + '/c')} are left")
         subprocess.run(["mount", "-o", "remount,ro", f"{place}/c"], check=True)
         text = work.run("zero3", place, "--steps", "6", "--resume", status=1)

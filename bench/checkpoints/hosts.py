@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Faults of three hosts while they train: each is named, none hangs, and a slow link is no loss.
+
+usage: hosts.py PARTITA PARTITA_RUN [--faults 20] [--seed 1] [--only KIND] [--results F]
+
+Three hosts of namespaces on one machine (network, UTS, IPC, processes, mounts, a /dev/shm of their
+own) train a small transformer, elastic over 1 to 3 ranks. A fault is drawn by the seed: which one,
+on which host, at which step. `named` is from the fault to the line that names it and its host. A
+fault that ends the run of all ranks is gone on with by the hosts that are left, and the losses of
+all steps are those of a run that nothing happened to, within 1e-4. What was given up comes back
+late, and neither joins nor writes. Where the kernel allows no namespaces nothing is run.
+"""
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "test", "E2E")]
+import cluster  # noqa: E402
+from run_checkpoints import files_of, losses, steps_of  # noqa: E402
+from run_elastic import SEED, Transformer, near, steps_done, wait_for  # noqa: E402
+
+HOSTS = 3
+#: Moves the clock that programs of a host see.
+CLOCK = """#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  int result = syscall(SYS_clock_gettime, clock, now);
+  if (clock == CLOCK_REALTIME)
+    now->tv_sec += 90;
+  return result;
+}
+"""
+
+
+class Faulty:
+    """A cluster of three hosts and the run on them."""
+
+    def __init__(self, work, name, steps):
+        self.work, self.place = work, work.place(name)
+        self.folder = f"{work.folder}/cluster-{name}"
+        self.there = cluster.Cluster(self.folder, os.path.dirname(work.partita))
+        self.steps = steps
+        self.mounts = {k: [(work.folder, work.folder, False)] for k in range(HOSTS)}
+        self.env = {k: {} for k in range(HOSTS)}
+        self.hosts = f"{self.folder}/hosts"
+        with open(self.hosts, "w") as file:
+            file.write("".join(f"node-{k} slots=1\n" for k in range(HOSTS)))
+
+    def start(self):
+        """Starts hosts, then the run from a fourth one, as a launcher of a cluster is."""
+        self.nodes = [cluster.Pod(f"node-{k}", ["/image/sshd", "-p", "2222"], self.env[k],
+                                  self.mounts[k]) for k in range(HOSTS)]
+        words = [self.work.partita, "run", f"{self.work.folder}/step", "--elastic", f"1..{HOSTS}",
+                 "--hostfile", self.hosts, "--data", f"{self.work.folder}/train.npz", "--seed",
+                 SEED, "--steps", str(self.steps), "--save-every", "5", "--resume",
+                 "--checkpoint-dir", f"{self.place}/c", "--log", f"{self.place}/log.jsonl",
+                 "--log-dir", f"{self.place}/logs", "--restarts", "5"]
+        self.launcher = cluster.Pod("launcher", words, {}, [
+            (self.work.folder, self.work.folder, False), (self.folder, self.folder, False)])
+        for pod in (*self.nodes, self.launcher):
+            self.there.address(pod.name)
+        for pod in self.nodes:
+            self.there.start(pod)
+        for pod in self.nodes:
+            self.there.wait_ready(pod)
+        self.there.start(self.launcher)
+        return self
+
+    def text(self):
+        return self.there.text(self.launcher)
+
+    def lines(self):
+        return [line for line in self.text().splitlines() if not line.startswith("step ")]
+
+    def await_line(self, pattern, seconds):
+        """Seconds until a line is there."""
+        begin = time.time()
+        while not (found := re.search(pattern, self.text(), re.MULTILINE)):
+            if time.time() - begin > seconds or self.launcher.process.poll() is not None:
+                raise RuntimeError(f"no line {pattern!r} within {seconds} s")
+            time.sleep(0.005)
+        return time.time() - begin, found[0]
+
+    def await_steps(self, count):
+        wait_for(self.launcher.process, lambda: steps_done(self.place) >= count,
+                 f"step {count}")
+
+    def pids(self, k):
+        """Processes of a host, by their names."""
+        own = os.readlink(f"/proc/{self.nodes[k].first}/ns/pid")
+        result = []
+        for name in os.listdir("/proc"):
+            try:
+                if name.isdigit() and os.readlink(f"/proc/{name}/ns/pid") == own:
+                    with open(f"/proc/{name}/comm") as file:
+                        result.append((file.read().strip(), int(name)))
+            except OSError:
+                pass
+        return result
+
+    def signal(self, k, number, only=None):
+        for name, pid in self.pids(k):
+            if only is None or name == only:
+                os.kill(pid, number)
+
+    def link(self, k, *words):
+        subprocess.run(["ip", "link", "set", f"pod{k}", *words], check=True)
+
+    def inside(self, k, *words):
+        subprocess.run(["nsenter", "-t", str(self.nodes[k].first), "-n", "-m", *words],
+                       check=True)
+
+    def end(self):
+        self.there.end()
+
+
+# ---------------------------------------------------------------------------------------
+# Faults: each makes one on host k of a run and gives the line that names it, and how the
+# host comes back (None: it was never away)
+# ---------------------------------------------------------------------------------------
+
+def link_down(run, k):
+    run.link(k, "down")
+    return "nothing has come from it for 3 s: its link is cut, or it is off", \
+        lambda: run.link(k, "up")
+
+
+def host_stopped(run, k):
+    run.signal(k, signal.SIGSTOP)
+    return "it stands still: it receives, and nothing has run there for 3 s", \
+        lambda: run.signal(k, signal.SIGCONT)
+
+
+def agent_gone(run, k):
+    run.signal(k, signal.SIGKILL, only="partita-agent")
+    return "its agent is gone", lambda: None
+
+
+def ssh_gone(run, k):
+    """The server at which mpirun's daemon was started ends, and all that it started."""
+    run.there.kill(run.nodes[k])
+    run.there.wait(run.nodes[k])
+
+    def back():
+        run.there.running.remove(run.nodes[k])
+        run.there.start(run.nodes[k])
+    return "(its agent is gone|the connection to it was lost)", back
+
+
+def slow_link(run, k):
+    for words in (["tc", "qdisc", "add", "dev", f"pod{k}", "root"],
+                  ["nsenter", "-t", str(run.nodes[k].first), "-n", "tc", "qdisc", "add", "dev",
+                   "eth0", "root"]):
+        subprocess.run([*words, "tbf", "rate", "1mbit", "burst", "4kb", "latency", "800ms"],
+                       check=True)
+    return r"its link is slow: \d+ ms there and back, [\d.]+ ms without load", None
+
+
+def read_only(run, k):
+    run.inside(k, "mount", "-o", "remount,bind,ro", run.work.folder)
+    return f"the folder '{run.place}/c' cannot be written there: Read-only file system", None
+
+
+LIVE = {"link down": link_down, "host stopped": host_stopped, "agent gone": agent_gone,
+        "ssh gone": ssh_gone, "slow link": slow_link, "folder read-only": read_only}
+
+
+def check_live(work, number, kind, k, at, reference):
+    """A fault while the run trains; the line of its results."""
+    run = Faulty(work, f"fault-{number}", len(reference)).start()
+    try:
+        run.await_steps(at)
+        name = re.escape(f"host 'node-{k}': ")
+        begin = time.time()
+        pattern, back = LIVE[kind](run, k)
+        made = time.time() - begin
+        seconds, line = run.await_line(name + pattern, 10)
+        seconds += made
+        if back:
+            run.await_line("^world of 2 ranks, dp=2; idle: 1 place of 'node-"
+                           if kind != "agent gone" else r"^world of 3 ranks[^$]*^world of 3", 30)
+            back()
+        status = run.there.wait(run.launcher, 240)
+        if status != 0:
+            raise RuntimeError(f"ended with {status}")
+        if kind in ("slow link", "folder read-only") and "lost at" in run.text():
+            raise RuntimeError("the host was called lost")
+        near(kind, run.place, reference, len(reference))
+        if steps_of(run.place)[-1] != len(reference):
+            raise RuntimeError(f"saved are {steps_of(run.place)}")
+        if left := [it for it in files_of(run.place) if not re.fullmatch(r"step-\d+", it)]:
+            raise RuntimeError(f"{left} are left")
+        return seconds, line
+    except Exception as error:
+        raise RuntimeError("\n".join([f"{kind}: {error}", *run.lines()[-40:]])) from error
+    finally:
+        run.end()
+
+
+# ---------------------------------------------------------------------------------------
+# Faults that are there from the start
+# ---------------------------------------------------------------------------------------
+
+def check_start(work, number, kind, k, reference):
+    run = Faulty(work, f"fault-{number}", 12)
+    if kind == "wrong bundle":
+        run.mounts[k].append((f"{work.folder}/other", f"{work.folder}/step", True))
+        pattern, expected = (f"'{work.folder}/step(/worlds/\\d)?' is another bundle there "
+                             r"\(hash \w{32}\) than on this host \(\w{32}\)"), 1
+    else:
+        run.env[k]["LD_PRELOAD"] = f"{work.folder}/clock.so"
+        pattern, expected = "its clock is (89|90|91) s ahead of this host's", 0
+    try:
+        run.start()
+        run.await_line("^world of ", 60)
+        seconds, line = run.await_line(re.escape(f"host 'node-{k}': ") + pattern, 30)
+        status = run.there.wait(run.launcher, 120)
+        if status != expected:
+            raise RuntimeError(f"ended with {status}")
+        if expected == 0:
+            near(kind, run.place, reference[:12], 12)
+        elif os.path.exists(f"{run.place}/c") and steps_of(run.place):
+            raise RuntimeError("something was trained")
+        return seconds, line
+    except Exception as error:
+        raise RuntimeError("\n".join([f"{kind}: {error}", *run.lines()[-40:]])) from error
+    finally:
+        run.end()
+
+
+START = ["wrong bundle", "clock off"]
+
+
+def drawn(count, draw, only):
+    """Every kind in turn, on drawn hosts and at drawn steps."""
+    kinds = [kind for kind in (*LIVE, *START) if not only or kind == only]
+    for number in range(count):
+        yield number, kinds[number % len(kinds)], draw.randrange(HOSTS), draw.randrange(8, 30)
+
+
+def prepared(work):
+    """Bundles of the right model and of another one, and a reference."""
+    meshes = [word for ranks in (3, 2, 1) for word in ("--mesh", f"dp={ranks}")]
+    for name in ("step", "other"):
+        done = work.compiled("-o", f"{work.folder}/{name}", *meshes, "--mode", "data-parallel",
+                             *(["--threads", "2"] if name == "other" else []))
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+    with open(f"{work.folder}/clock.c", "w") as file:
+        file.write(CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", f"{work.folder}/clock.so",
+                    f"{work.folder}/clock.c"], check=True)
+    place = work.place("reference")
+    work.run("step/worlds/2", place, "--steps", "60")
+    return losses(place)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("partita")
+    parser.add_argument("partita_run")
+    parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=[*LIVE, *START])
+    arguments = parser.parse_args()
+    if os.environ.get("PARTITA_TEST_CLUSTER") != "1" and not cluster.can_have_pods():
+        print("no namespaces can be made here: nothing was run on hosts", flush=True)
+        return
+    cluster.enter_network()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    draw = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        os.chmod(folder, 0o755)
+        work = Transformer(os.path.abspath(arguments.partita), arguments.partita_run, folder)
+        reference = prepared(work)
+        most = 0
+        for number, kind, k, at in drawn(arguments.faults, draw, arguments.only):
+            begin = time.time()
+            seconds, line = check_start(work, number, kind, k, reference) if kind in START \
+                else check_live(work, number, kind, k, at, reference)
+            most = max(most, seconds)
+            line = line.replace(folder, "")
+            print(f"{number + 1:2} {kind} on node-{k}: {seconds:.1f} s: {line} "
+                  f"(all {time.time() - begin:.0f} s)", flush=True)
+            shutil.rmtree(f"{folder}/places/fault-{number}")
+        print(f"{arguments.faults} faults, each named within {most:.1f} s, none hung", flush=True)
+        if most > 5:
+            raise SystemExit(f"a fault was named behind {most:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
