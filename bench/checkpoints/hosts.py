@@ -27,7 +27,7 @@ import cluster  # noqa: E402
 from run_checkpoints import files_of, losses, steps_of  # noqa: E402
 from run_elastic import SEED, Transformer, near, steps_done, wait_for  # noqa: E402
 
-HOSTS = 3
+HOSTS, STEPS = 3, 3000
 #: Moves the clock that programs of a host see.
 CLOCK = """#define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -109,16 +109,20 @@ class Faulty:
         return result
 
     def signal(self, k, number, only=None):
-        for name, pid in self.pids(k):
-            if only is None or name == only:
-                os.kill(pid, number)
+        found = [pid for name, pid in self.pids(k) if only in (None, name)]
+        if not found:
+            raise RuntimeError(f"node-{k} has no process {only}: {self.pids(k)}")
+        for pid in found:
+            os.kill(pid, number)
 
     def link(self, k, *words):
         subprocess.run(["ip", "link", "set", f"pod{k}", *words], check=True)
 
     def inside(self, k, *words):
-        subprocess.run(["nsenter", "-t", str(self.nodes[k].first), "-n", "-m", *words],
-                       check=True)
+        done = subprocess.run(["nsenter", "-t", str(self.nodes[k].first), "-n", "-m", "-p",
+                               *words], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{words}: {done.stderr}")
 
     def end(self):
         self.there.end()
@@ -143,7 +147,7 @@ def host_stopped(run, k):
 
 def agent_gone(run, k):
     run.signal(k, signal.SIGKILL, only="partita-agent")
-    return "its agent is gone", lambda: None
+    return "its agent is gone", None
 
 
 def ssh_gone(run, k):
@@ -158,27 +162,51 @@ def ssh_gone(run, k):
 
 
 def slow_link(run, k):
-    for words in (["tc", "qdisc", "add", "dev", f"pod{k}", "root"],
-                  ["nsenter", "-t", str(run.nodes[k].first), "-n", "tc", "qdisc", "add", "dev",
-                   "eth0", "root"]):
-        subprocess.run([*words, "tbf", "rate", "1mbit", "burst", "4kb", "latency", "800ms"],
-                       check=True)
-    return r"its link is slow: \d+ ms there and back, [\d.]+ ms without load", None
+    ends = ([f"pod{k}"], []), (["eth0"], ["nsenter", "-t", str(run.nodes[k].first), "-n"])
+    for device, before in ends:
+        subprocess.run([*before, "tc", "qdisc", "add", "dev", *device, "root", "tbf", "rate",
+                        "1mbit", "burst", "4kb", "latency", "800ms"], check=True)
+
+    def back():
+        time.sleep(10)  # a host that is called dead is so behind 3 s
+        for device, before in ends:
+            subprocess.run([*before, "tc", "qdisc", "del", "dev", *device, "root"], check=True)
+    return r"its link is slow: \d+ ms there and back, [\d.]+ ms without load", back
 
 
 def read_only(run, k):
-    run.inside(k, "mount", "-o", "remount,bind,ro", run.work.folder)
-    return f"the folder '{run.place}/c' cannot be written there: Read-only file system", None
+    def mount(how):
+        for _ in range(200):  # a save that is under way makes it busy
+            try:
+                return run.inside(k, "mount", "-o", f"remount,bind,{how}", f"{run.place}/c")
+            except RuntimeError:
+                time.sleep(0.02)
+        raise RuntimeError("the folder is busy")
+
+    def back():
+        run.await_line("^no checkpoint was written, training goes on: .*: Read-only file system",
+                       30)
+        mount("rw")
+        run.await_line(f"^host 'node-{k}': the folder '{run.place}/c' can be written again", 10)
+    mount("ro")
+    return f"the folder '{run.place}/c' cannot be written there: Read-only file system", back
 
 
 LIVE = {"link down": link_down, "host stopped": host_stopped, "agent gone": agent_gone,
         "ssh gone": ssh_gone, "slow link": slow_link, "folder read-only": read_only}
+#: Lines of a run that goes on, where these are not of two hosts. "": none was lost.
+GOES_ON = {"agent gone": r"^world of 3 ranks(.|\n)*^world of 3 ranks", "slow link": "",
+           "folder read-only": ""}
 
 
 def check_live(work, number, kind, k, at, reference):
     """A fault while the run trains; the line of its results."""
-    run = Faulty(work, f"fault-{number}", len(reference)).start()
+    run = Faulty(work, f"fault-{number}", len(reference))
+    os.makedirs(f"{run.place}/c")
+    for mounts in run.mounts.values():
+        mounts.append((f"{run.place}/c", f"{run.place}/c", False))
     try:
+        run.start()
         run.await_steps(at)
         name = re.escape(f"host 'node-{k}': ")
         begin = time.time()
@@ -186,17 +214,19 @@ def check_live(work, number, kind, k, at, reference):
         made = time.time() - begin
         seconds, line = run.await_line(name + pattern, 10)
         seconds += made
+        if goes_on := GOES_ON.get(kind, "^world of 2 ranks, dp=2; idle: 1 place of 'node-"):
+            run.await_line(goes_on, 30)
         if back:
-            run.await_line("^world of 2 ranks, dp=2; idle: 1 place of 'node-"
-                           if kind != "agent gone" else r"^world of 3 ranks[^$]*^world of 3", 30)
             back()
-        status = run.there.wait(run.launcher, 240)
-        if status != 0:
-            raise RuntimeError(f"ended with {status}")
+        run.await_steps(steps_done(run.place) + 20)
+        run.there.kill(run.launcher, signal.SIGTERM)
+        if (status := run.there.wait(run.launcher, 60)) != 143:
+            raise RuntimeError(f"told to end, it ended with {status}")
         if kind in ("slow link", "folder read-only") and "lost at" in run.text():
             raise RuntimeError("the host was called lost")
-        near(kind, run.place, reference, len(reference))
-        if steps_of(run.place)[-1] != len(reference):
+        made = steps_done(run.place)
+        near(kind, run.place, reference[:made], made)
+        if steps_of(run.place)[-1] != made:
             raise RuntimeError(f"saved are {steps_of(run.place)}")
         if left := [it for it in files_of(run.place) if not re.fullmatch(r"step-\d+", it)]:
             raise RuntimeError(f"{left} are left")
@@ -261,7 +291,7 @@ def prepared(work):
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", f"{work.folder}/clock.so",
                     f"{work.folder}/clock.c"], check=True)
     place = work.place("reference")
-    work.run("step/worlds/2", place, "--steps", "60")
+    work.run("step/worlds/2", place, "--steps", str(STEPS))
     return losses(place)
 
 

@@ -377,6 +377,8 @@ void Supervisor::lookAtHosts() {
   if (!verdict || isKnown)
     return;
   logs.line(verdict->text);
+  if (verdict->isLost)
+    print(verdict->text);
   over(verdict->text, verdict->isLost);
   if (verdict->isSure)
     endBy = std::min(endBy, Clock::now() + shortGrace);
