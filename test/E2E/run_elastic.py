@@ -45,10 +45,10 @@ class Transformer(Work):
                                 "labels": "labels", "axis": -1},
                        "optimizer": {"kind": "adamw", "lr": 0.001}}, file)
 
-    def compiled(self, *words):
+    def compiled(self, *words, spec="spec"):
         return subprocess.run(
             [self.partita, "compile", f"{self.folder}/model.onnx", "--train",
-             f"{self.folder}/spec.json", *words], capture_output=True, text=True)
+             f"{self.folder}/{spec}.json", *words], capture_output=True, text=True)
 
 
 def near(what, place, reference, count):
@@ -216,16 +216,34 @@ def check_kills(work, reference, times, ranks):
 
 
 def check_replan(work, reference):
-    """A world that the bundle has not is planned."""
-    place = work.place("planned")
-    process = work.start("step/worlds/2", place, "--elastic", "1..2", "--replan", "--steps", "100",
-                         "--save-every", "10", program=[work.partita, "run"])
+    """A world that the bundle has not is planned, with the evaluation that the bundle has."""
+    with open(f"{work.folder}/spec.json") as file:
+        spec = json.load(file)
+    with open(f"{work.folder}/evaluated.json", "w") as file:
+        json.dump({**spec, "evaluate": True}, file)
+    done = work.compiled("-o", f"{work.folder}/evaluated", "--mesh", "dp=2", "--mode",
+                         "data-parallel", spec="evaluated")
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    words = ["--eval", f"{work.folder}/train.npz", "--eval-every", "20", "--steps", "100"]
+    whole, place = work.place("evaluated"), work.place("planned")
+    work.run("evaluated", whole, *words)
+    process = work.start("evaluated", place, "--elastic", "1..2", "--replan", *words,
+                         "--save-every", "10", "--keep-best", "model",
+                         program=[work.partita, "run"])
     wait_for(process, lambda: steps_done(place) > 15, "steps")
     os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
     text = ends_with(process, 0)
     says(r"^plans anew for 1 rank$", text)
     says(r"^world of 1 rank, r=1; idle: 1 place$", text)
     near("planned", place, reference, 100)
+    evaluated, expected = evaluations(place), evaluations(whole)
+    if sorted(expected) != [20, 40, 60, 80, 100] or sorted(evaluated) != sorted(expected) or \
+            any(abs(evaluated[step] - expected[step]) > 1e-4 for step in expected):
+        raise RuntimeError(f"evaluated were {evaluated}, expected {expected}")
+    with open(f"{place}/c/best-model/manifest.json") as file:
+        if json.load(file)["step"] != min(evaluated, key=evaluated.get):
+            raise RuntimeError(f"best-model is not of the best of {evaluated}")
     print("a world was planned anew", flush=True)
 
 
@@ -242,6 +260,13 @@ def check_signal(work):
     work.run("step", place, *words, program=[work.partita, "run"])
     if steps_of(place)[-1] != 200:
         raise RuntimeError(f"went on to {steps_of(place)}")
+
+
+def evaluations(place):
+    """Losses of rows that are held out, by step."""
+    with open(f"{place}/log.jsonl") as file:
+        log = [json.loads(line) for line in file]
+    return {it["step"]: it["eval_loss"] for it in log if "eval_loss" in it}
 
 
 def told(process, phrase):

@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 static constexpr std::string_view prefix = "partita-run-";
 static constexpr const char *lockName = "owner";
 
-/// Places for such folders, in memory where that is possible.
-static std::vector<std::string> placesForFolders() {
+std::vector<std::string> runtime::temporaryPlaces() {
   std::vector<std::string> places = {"/dev/shm"};
   if (const char *own = std::getenv("TMPDIR"); own && *own)
     places.emplace_back(own);
@@ -27,7 +26,7 @@ static std::vector<std::string> placesForFolders() {
 
 static Expected<std::string> temporaryFolder() {
   std::string tried;
-  for (const std::string &place : placesForFolders()) {
+  for (const std::string &place : temporaryPlaces()) {
     std::string name = place + "/" + std::string(prefix) + "XXXXXX";
     if (::mkdtemp(name.data()))
       return name;
@@ -63,7 +62,7 @@ static void removeIfAbandoned(const std::string &folder) {
 }
 
 static void removeAbandonedFolders() {
-  for (const std::string &place : placesForFolders()) {
+  for (const std::string &place : temporaryPlaces()) {
     std::error_code failed;
     for (fs::directory_iterator it(place, failed), end; !failed && it != end;
          it.increment(failed))

@@ -15,6 +15,9 @@
 
 namespace partita::runtime {
 
+/// Folders for what lasts as long as a run, those in memory first.
+std::vector<std::string> temporaryPlaces();
+
 struct RunFolder {
   std::string folder, path; ///< path: of the page
   std::unique_ptr<Page> page;
