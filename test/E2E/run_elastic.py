@@ -336,6 +336,46 @@ def check_breaks(work, reference):
     print("a supervisor, mpirun, a signal between runs and a damaged hostfile", flush=True)
 
 
+def folders_of_runs():
+    return {f"{top}/{name}" for top in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp")
+            if os.path.isdir(top) for name in os.listdir(top) if name.startswith("partita-run-")}
+
+
+def check_left(work):
+    """A launcher that is killed with its supervisor leaves a folder, which the next one
+    removes; that of a run that lives stays, and one that is nobody's."""
+    before = folders_of_runs()
+    words = ["--steps", "100000", "--transport", "mpi"]
+    process = work.start("step/worlds/2", work.place("killed"), *words)
+    wait_for(process, lambda: len(ranks_of(process.pid)) == 2, "ranks")
+    ranks = ranks_of(process.pid)
+    (left,) = {os.path.dirname(path) for path in pages_of(ranks[0])}
+    supervisor = child_of(process.pid)
+    process.kill()
+    os.kill(supervisor, signal.SIGKILL)
+    process.communicate()
+    if left in before:
+        raise RuntimeError(f"{left} was there before")
+    foreign = tempfile.mkdtemp(prefix="partita-run-", dir=os.path.dirname(left))
+    process = work.start("step/worlds/2", work.place("next"), *words)
+    wait_for(process, lambda: len(ranks_of(process.pid)) == 2, "ranks")
+    (own,) = {os.path.dirname(path) for path in pages_of(ranks_of(process.pid)[0])}
+    work.run("step/worlds/2", work.place("third"), "--steps", "1", "--transport", "mpi")
+    there = [os.path.isdir(path) for path in (left, own, foreign)]
+    os.rmdir(foreign)
+    process.send_signal(signal.SIGTERM)
+    ends_with(process, 143)
+    if there != [False, True, True] or os.path.isdir(own):
+        raise RuntimeError(f"left, own and foreign folder are there: {there}")
+    print("folders of launchers that were killed are removed by the next one", flush=True)
+
+
+def pages_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return [word.split(b"=", 1)[1].decode() for word in file.read().split(b"\0")
+                if word.startswith(b"PARTITA_RUN_PAGE=")]
+
+
 def check_signal_in_growth(work):
     """The user's first signal is no second one while the run stops to grow."""
     place = work.place("growing")
@@ -472,6 +512,7 @@ def main():
             with concurrent.futures.ThreadPoolExecutor(2) as both:
                 for check in [both.submit(check_breaks, work, reference),
                               both.submit(check_replan, work, reference),
+                              both.submit(check_left, work),
                               both.submit(check_signal, work),
                               both.submit(check_signal_in_growth, work)]:
                     check.result()
