@@ -53,7 +53,8 @@ def check_signals(work, name, count, draw, reference):
                     and time.time() < end:
                 time.sleep(0.002)
             time.sleep(draw.random() * 0.1)
-        if name == "elastic" and draw.random() < 0.3:
+        killed = name == "elastic" and draw.random() < 0.3
+        if killed:
             kill_rank(process.pid, draw)
             time.sleep(draw.random() * 2)
         begin = time.time()
@@ -61,8 +62,9 @@ def check_signals(work, name, count, draw, reference):
         out, err = process.communicate(timeout=40)
         longest = max(longest, time.time() - begin)
         status, text = process.returncode, out + err
-        # Before it has anything to save the signal does what it always does.
-        if status not in (143, -signal.SIGTERM, 0):
+        # Before it has anything to save the signal does what it always does. A run that loses
+        # a rank while it stops is not started again.
+        if status not in (143, -signal.SIGTERM, 0) and not (killed and status == 75):
             raise RuntimeError(f"{name}: ended with {status}: {text}")
         if status == 143 and steps_of(place) and steps_of(place)[-1] != steps_done(place) \
                 and "world of" not in text:
@@ -201,6 +203,7 @@ def main():
     parser.add_argument("partita_run")
     parser.add_argument("--signals", type=int, default=50, help="for each way to run")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=RUNS, help="signals of this way alone")
     parser.add_argument("--disks", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
@@ -219,7 +222,7 @@ def main():
                 file.write("localhost slots=3\n")
             check_disks(work, reference, ["--hostfile", f"{folder}/hosts"])
         for name in RUNS:
-            if arguments.signals:
+            if arguments.signals and arguments.only in (None, name):
                 check_signals(work, name, arguments.signals, draw, reference)
 
 
