@@ -24,7 +24,7 @@ import time
 import cluster
 import tier
 from run_checkpoints import files_of, losses, steps_of
-from run_elastic import SEED, Transformer, near, steps_done, wait_for
+from run_elastic import SEED, Transformer, is_alive, near, steps_done, wait_for
 
 HOSTS, STEPS = 3, 3000
 #: Moves the clock that programs of a host see.
@@ -198,6 +198,15 @@ GOES_ON = {"agent gone": r"^world of 3 ranks(.|\n)*^world of 3 ranks", "slow lin
            "folder read-only": ""}
 
 
+def check_given_up(run, k, pids):
+    """Processes of a host that comes back late have ended, or do so at once."""
+    end = time.time() + 5
+    while left := [pid for pid in pids if is_alive(pid)]:
+        if time.time() > end:
+            raise RuntimeError(f"{left} of node-{k} go on though they were given up")
+        time.sleep(0.02)
+
+
 def check_live(work, number, kind, k, at, reference):
     """A fault while the run trains; the line of its results."""
     run = Faulty(work, f"fault-{number}", len(reference))
@@ -216,7 +225,10 @@ def check_live(work, number, kind, k, at, reference):
         if goes_on := GOES_ON.get(kind, "^world of 2 ranks, dp=2; idle: 1 place of 'node-"):
             run.await_line(goes_on, 30)
         if back:
+            given_up = [pid for name, pid in run.pids(k) if name.startswith("partita")] \
+                if kind in ("link down", "host stopped") else []
             back()
+            check_given_up(run, k, given_up)
         run.await_steps(steps_done(run.place) + 20)
         run.there.kill(run.launcher, signal.SIGTERM)
         if (status := run.there.wait(run.launcher, 60)) != 143:
@@ -227,8 +239,9 @@ def check_live(work, number, kind, k, at, reference):
         near(kind, run.place, reference[:made], made)
         if steps_of(run.place)[-1] != made:
             raise RuntimeError(f"saved are {steps_of(run.place)}")
-        if left := [it for it in files_of(run.place) if not re.fullmatch(r"step-\d+", it)]:
-            raise RuntimeError(f"{left} are left")
+        left = [it for it in files_of(run.place) if not re.fullmatch(r"step-\d+", it)]
+        if left or len(os.listdir(f"{run.place}/c")) != len(steps_of(run.place)) + 1:
+            raise RuntimeError(f"{os.listdir(f'{run.place}/c')} are left")
         return seconds, line
     except Exception as error:
         raise RuntimeError("\n".join([f"{kind}: {error}", *run.lines()[-40:]])) from error
@@ -246,13 +259,22 @@ def check_start(work, number, kind, k, reference):
         run.mounts[k].append((f"{work.folder}/other", f"{work.folder}/step", True))
         pattern, expected = (f"'{work.folder}/step(/worlds/\\d)?' is another bundle there "
                              r"\(hash \w{32}\) than on this host \(\w{32}\)"), 1
+    elif kind == "other folder":
+        for path in (f"{run.place}/c", f"{run.place}/elsewhere"):
+            os.makedirs(path)
+        run.mounts[k].append((f"{run.place}/elsewhere", f"{run.place}/c", False))
+        pattern, expected = (f"'{run.place}/c' is another folder there than on the host of rank 0",
+                             1)
     else:
         run.env[k]["LD_PRELOAD"] = f"{work.folder}/clock.so"
         pattern, expected = "its clock is (89|90|91) s ahead of this host's", 0
     try:
         run.start()
         run.await_line("^world of ", 60)
-        seconds, line = run.await_line(re.escape(f"host 'node-{k}': ") + pattern, 30)
+        # Where the folder of rank 0 is the other one, the first of the others tells.
+        place = rf"rank \d on 'node-{k if k else 1}': " if kind == "other folder" else \
+            re.escape(f"host 'node-{k}': ")
+        seconds, line = run.await_line(place + pattern, 30)
         status = run.there.wait(run.launcher, 120)
         if status != expected:
             raise RuntimeError(f"ended with {status}")
@@ -267,7 +289,7 @@ def check_start(work, number, kind, k, reference):
         run.end()
 
 
-START = ["wrong bundle", "clock off"]
+START = ["wrong bundle", "clock off", "other folder"]
 
 
 def drawn(count, draw, only):

@@ -92,7 +92,7 @@ Expected<void> CheckpointFolder::take(uint64_t given) {
 /// Every process looks for the file that the root has made. Network file systems may take
 /// a moment to show it.
 Expected<void> CheckpointFolder::checkShared(Session &session) const {
-  constexpr auto patience = std::chrono::seconds(3);
+  constexpr auto patience = std::chrono::milliseconds(1500);
   const std::string mark = incarnationPath(folder, incarnation);
   int64_t isMade[] = {session.isRoot() && ::access(mark.c_str(), F_OK) == 0};
   if (auto ok = session.agree(isMade); !ok)
