@@ -685,10 +685,12 @@ static void endOrphans(Page &page, pid_t mpirun) {
 }
 
 /// The number of this start, for its ranks. They find out themselves whether a newer one
-/// has the folder.
+/// has the folder. A folder that is not there yet, or not on this host, is numbered by
+/// rank 0.
 static void setIncarnation(const std::string &folder) {
   ::unsetenv(mpi::incarnationVariable);
-  if (!folder.empty())
+  std::error_code failed;
+  if (!folder.empty() && std::filesystem::is_directory(folder, failed))
     ::setenv(mpi::incarnationVariable, incarnationText(nextIncarnation(folder)).c_str(),
              1);
 }
