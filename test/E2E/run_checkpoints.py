@@ -242,8 +242,7 @@ def check_kills(work, plan, transport, draw, kills, reference):
         process = work.start(plan, place, *words, start_new_session=True)
         # Later and later, so that all of a run is met: its start, steps, saves, end.
         time.sleep(draw.random() * whole * (0.3 + 0.7 * kill / kills))
-        if transport == "mpi" and draw.random() < 0.5:
-            kill_rank(process.pid, draw)
+        if transport == "mpi" and draw.random() < 0.5 and kill_rank(process.pid, draw):
             process.wait(timeout=30)
         process.kill()
         process.communicate()
@@ -279,13 +278,15 @@ def descendants(pid):
 
 
 def kill_rank(pid, draw):
-    """One of the processes below the command: a rank, mpirun, or who watches it."""
+    """One of the processes below the command: a rank, mpirun, or who watches it. False: there
+    was none, or it had ended."""
     below = descendants(pid)
-    if below:
-        try:
+    try:
+        if below:
             os.kill(draw.choice(below), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    except ProcessLookupError:
+        return False
+    return bool(below)
 
 
 def kill_below(process, signals=(signal.SIGKILL,), between=lambda: None):

@@ -274,6 +274,10 @@ def check_start(work, number, kind, k, reference):
     try:
         run.start()
         run.await_line("^world of ", 60)
+        if kind == "other folder":  # ranks find it, which are to be there first
+            wait_for(run.launcher.process, lambda: all(
+                os.path.exists(f"{run.place}/logs/rank-{rank}.log") for rank in range(HOSTS)),
+                "three ranks")
         # Where the folder of rank 0 is the other one, the first of the others tells.
         place = rf"rank \d on 'node-{k if k else 1}': " if kind == "other folder" else \
             re.escape(f"host 'node-{k}': ")

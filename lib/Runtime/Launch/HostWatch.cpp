@@ -331,15 +331,15 @@ void HostWatch::judgeUnheard(Host &host) {
   const bool areOthersHere = lastMet != Clock::time_point();
   std::string why;
   if (answer == false)
-    why = "does not answer (it cannot be asked by ssh)";
+    why = " does not answer (it cannot be asked by ssh)";
   else if (!answer && since(begin) > unheardLimit)
-    why = formatted("has not answered for %.0f s (asked by ssh)", since(begin));
+    why = formatted(" has not answered for %.0f s (asked by ssh)", since(begin));
   else if (answer && areOthersHere && since(lastMet) > unheardLimit)
-    why = "its agent says nothing; what is lost there is told of by other ranks alone";
+    why = ": its agent says nothing; what is lost there is told of by other ranks alone";
   if (why.empty())
     return;
   host.isUnheardTold = true;
-  print("host '" + host.name + "': " + why);
+  print("host '" + host.name + "'" + why);
 }
 
 /// Hosts have a moment to come, so that one sentence names all that differ.
