@@ -207,9 +207,9 @@ def check_given_up(run, k, pids):
         time.sleep(0.02)
 
 
-def check_live(work, number, kind, k, at, reference):
+def check_live(work, number, kind, k, at, prepared):
     """A fault while the run trains; the line of its results."""
-    run = Faulty(work, f"fault-{number}", len(reference))
+    run = Faulty(work, f"fault-{number}", STEPS)
     os.makedirs(f"{run.place}/c")
     for mounts in run.mounts.values():
         mounts.append((f"{run.place}/c", f"{run.place}/c", False))
@@ -236,7 +236,7 @@ def check_live(work, number, kind, k, at, reference):
         if kind in ("slow link", "folder read-only") and "lost at" in run.text():
             raise RuntimeError("the host was called lost")
         made = steps_done(run.place)
-        near(kind, run.place, reference[:made], made)
+        near(kind, run.place, prepared.losses(made), made)
         if steps_of(run.place)[-1] != made:
             raise RuntimeError(f"saved are {steps_of(run.place)}")
         # From a read-only folder nothing can be removed; the next run does that.
@@ -256,10 +256,10 @@ def check_live(work, number, kind, k, at, reference):
 # Faults that are there from the start
 # ---------------------------------------------------------------------------------------
 
-def check_start(work, number, kind, k, reference):
+def check_start(work, number, kind, k, prepared):
     run = Faulty(work, f"fault-{number}", 12)
     if kind == "wrong bundle":
-        run.mounts[k].append((f"{work.folder}/other", f"{work.folder}/step", True))
+        run.mounts[k].append((prepared.other_bundle(), f"{work.folder}/step", True))
         pattern, expected = (f"'{work.folder}/step(/worlds/\\d)?' is another bundle there "
                              r"\(hash \w{32}\) than on this host \(\w{32}\)"), 1
     elif kind == "other folder":
@@ -269,7 +269,7 @@ def check_start(work, number, kind, k, reference):
         pattern, expected = (f"'{run.place}/c' is another folder there than on the host of rank 0",
                              1)
     else:
-        run.env[k]["LD_PRELOAD"] = f"{work.folder}/clock.so"
+        run.env[k]["LD_PRELOAD"] = prepared.clock()
         pattern, expected = "its clock is (89|90|91) s ahead of this host's", 0
     try:
         run.start()
@@ -286,7 +286,7 @@ def check_start(work, number, kind, k, reference):
         if status != expected:
             raise RuntimeError(f"ended with {status}")
         if expected == 0:
-            near(kind, run.place, reference[:12], 12)
+            near(kind, run.place, prepared.losses(12), 12)
         elif os.path.exists(f"{run.place}/c") and steps_of(run.place):
             raise RuntimeError("something was trained")
         return seconds, line
@@ -308,21 +308,40 @@ def drawn(count, draw, only):
                draw.randrange(8, 30))
 
 
-def prepared(work):
-    """Bundles of the right model and of another one, and a reference."""
-    meshes = [word for ranks in (3, 2, 1) for word in ("--mesh", f"dp={ranks}")]
-    for name in ("step", "other"):
-        done = work.compiled("-o", f"{work.folder}/{name}", *meshes, "--mode", "data-parallel",
-                             *(["--threads", "2"] if name == "other" else []))
+class Prepared:
+    """Bundles, and the losses of a run that nothing happens to: all made when first needed."""
+
+    def __init__(self, work):
+        self.work, self.known = work, []
+        self.compile("step")
+
+    def compile(self, name, *words):
+        meshes = [word for ranks in (3, 2, 1) for word in ("--mesh", f"dp={ranks}")]
+        done = self.work.compiled("-o", f"{self.work.folder}/{name}", *meshes, "--mode",
+                                  "data-parallel", *words)
         if done.returncode:
             raise RuntimeError(done.stderr)
-    with open(f"{work.folder}/clock.c", "w") as file:
-        file.write(CLOCK)
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", f"{work.folder}/clock.so",
-                    f"{work.folder}/clock.c"], check=True)
-    place = work.place("reference")
-    work.run("step/worlds/2", place, "--steps", str(STEPS))
-    return losses(place)
+
+    def other_bundle(self):
+        path = f"{self.work.folder}/other"
+        if not os.path.exists(path):
+            self.compile("other", "--threads", "2")
+        return path
+
+    def clock(self):
+        path = f"{self.work.folder}/clock"
+        with open(f"{path}.c", "w") as file:
+            file.write(CLOCK)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", f"{path}.so", f"{path}.c"],
+                       check=True)
+        return f"{path}.so"
+
+    def losses(self, count):
+        if len(self.known) < count:
+            place = self.work.place(f"reference-{count}")
+            self.work.run("step/worlds/2", place, "--steps", str(count))
+            self.known = losses(place)
+        return self.known[:count]
 
 
 def main():
@@ -343,12 +362,12 @@ def main():
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         os.chmod(folder, 0o755)
         work = Transformer(os.path.abspath(arguments.partita), arguments.partita_run, folder)
-        reference = prepared(work)
+        prepared = Prepared(work)
         most = 0
         for number, kind, k, at in drawn(arguments.faults, draw, arguments.only):
             begin = time.time()
-            seconds, line = check_start(work, number, kind, k, reference) if kind in START \
-                else check_live(work, number, kind, k, at, reference)
+            seconds, line = check_start(work, number, kind, k, prepared) if kind in START \
+                else check_live(work, number, kind, k, at, prepared)
             most = max(most, seconds)
             line = line.replace(folder, "")
             print(f"{number + 1:2} {kind} on node-{k}: {seconds:.1f} s: {line} "
