@@ -278,8 +278,8 @@ def descendants(pid):
 
 
 def kill_rank(pid, draw):
-    """One of the processes below the command: a rank, mpirun, or who watches it. False: there
-    was none, or it had ended."""
+    """Kills a process below the command: a rank, mpirun, or who watches it. False: there was
+    none, or it had ended."""
     below = descendants(pid)
     try:
         if below:

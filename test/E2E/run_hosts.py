@@ -278,7 +278,7 @@ def check_start(work, number, kind, k, prepared):
             wait_for(run.launcher.process, lambda: all(
                 os.path.exists(f"{run.place}/logs/rank-{rank}.log") for rank in range(HOSTS)),
                 "three ranks")
-        # Where the folder of rank 0 is the other one, the first of the others tells.
+        # The first of the others tells if the folder of rank 0 is the other one.
         place = rf"rank \d on 'node-{k if k else 1}': " if kind == "other folder" else \
             re.escape(f"host 'node-{k}': ")
         seconds, line = run.await_line(place + pattern, 30)

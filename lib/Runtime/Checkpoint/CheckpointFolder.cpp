@@ -80,7 +80,7 @@ Expected<void> CheckpointFolder::check() const {
   return makeError("'" + folder + "' is another folder than when the run began");
 }
 
-/// Of the root, which has the lock.
+/// Takes the folder for this start. Called by the root, which has the lock.
 Expected<void> CheckpointFolder::take(uint64_t given) {
   incarnation = given != 0 ? given : nextIncarnation(folder);
   if (auto ok = takeFolder(folder, incarnation); !ok)

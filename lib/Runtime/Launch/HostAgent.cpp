@@ -320,7 +320,7 @@ static int numberOf(const char *variable) {
   return text ? std::atoi(text) : 0;
 }
 
-/// From here on a process of its own, which mpirun knows nothing of.
+/// Makes the process one of its own, which mpirun knows nothing of.
 [[noreturn]] static void becomeAgent(const RunOptions &options, const Leased &own,
                                      const std::vector<std::string> &words,
                                      FileDescriptor listener) {

@@ -1,9 +1,9 @@
 //===- HostLink.h - Lines between a launcher and agents on hosts -*- C++ -*-===//
 //
-// Of an agent: "agent TOKEN RANK VERSION HASH FREE" once (the first rank of its host, the
+// An agent sends "agent TOKEN RANK VERSION HASH FREE" once (the first rank of its host, the
 // hash of bundle.json, free bytes of memory), "beat TIME CLOCK" four times a second,
 // "folder TEXT" when the folder of checkpoints changes (no text: it can be written), and
-// "bye" when its ranks have ended. Of the launcher: "lease TIME", which answers a beat,
+// "bye" when its ranks have ended. The launcher sends "lease TIME", which answers a beat,
 // and "more", which only asks for an acknowledgement. TIME is of the agent's clock.
 //
 //===----------------------------------------------------------------------===//
@@ -19,10 +19,10 @@
 namespace partita::runtime {
 
 namespace link {
-/// Between two beats.
+/// Time between two beats.
 inline constexpr std::chrono::milliseconds beat{250};
-/// From a beat that was answered to the end of ranks that hear nothing more; and from the
-/// last line of an agent to the loss of its host.
+/// Time from a beat that was answered to the end of ranks that hear nothing more; and
+/// from the last line of an agent to the loss of its host.
 inline constexpr std::chrono::milliseconds lease{3000};
 } // namespace link
 

@@ -56,7 +56,7 @@ static std::vector<std::string> ownAddresses() {
       (it->ifa_flags & IFF_LOOPBACK ? loopback : found).emplace_back(text);
   }
   ::freeifaddrs(list);
-  // Behind the others: on another host they are that host's own.
+  // Last: on another host they are that host's own.
   found.insert(found.end(), loopback.begin(), loopback.end());
   return found;
 }
@@ -155,7 +155,7 @@ void HostWatch::accept() {
     introduce(std::move(it));
 }
 
-/// Who does not know the token is sent away.
+/// Sends away who does not know the token.
 void HostWatch::introduce(LineSocket socket) {
   const bool isThere = socket.read();
   auto line = socket.take();
@@ -261,8 +261,8 @@ static std::optional<tcp_info> infoOf(const LineSocket &socket) {
              : std::nullopt;
 }
 
-/// All that are silent by now: where a switch or this host's own link fails, they are
-/// several.
+/// Names all that are silent by now: where a switch or this host's own link fails, they
+/// are several.
 std::string HostWatch::silent() const {
   std::string text;
   const double also = silenceLimit - 1;
@@ -321,7 +321,7 @@ void HostWatch::judgeLink(Host &host) {
                   trip * 1e3, usual * 1e3));
 }
 
-/// While mpirun starts its daemons, a host may be asked; behind that its agent is late.
+/// Asks a host itself while mpirun starts its daemons; later its agent is late.
 void HostWatch::judgeUnheard(Host &host) {
   if (host.isUnheardTold)
     return;

@@ -21,14 +21,14 @@ public:
   /// worth one and does not end the run.
   static Expected<std::unique_ptr<HostWatch>> listen(const RunOptions &options,
                                                      const Bundle &bundle, Print print);
-  /// Where agents find this launcher: a secret, the port and addresses.
+  /// Address at which agents find this launcher: a secret, the port and addresses.
   const std::string &where() const { return place; }
 
   /// Hears what has come, answers it, and looks who is silent. To be called several times
   /// a second; never waits.
   void look();
 
-  /// Why the run cannot go on. `isSure`: mpirun has no better words for it.
+  /// Reason why the run cannot go on. `isSure`: mpirun has no better words for it.
   struct Verdict {
     std::string text;
     bool isLost = false, isSure = false;
