@@ -1,7 +1,7 @@
 //===- HostLink.h - Lines between a launcher and agents on hosts -*- C++ -*-===//
 //
-// An agent sends "agent TOKEN RANK VERSION HASH FREE" once (the first rank of its host, the
-// hash of bundle.json, free bytes of memory), "beat TIME CLOCK" four times a second,
+// An agent sends "agent TOKEN RANK VERSION HASH FREE" once (the first rank of its host,
+// the hash of bundle.json, free bytes of memory), "beat TIME CLOCK" four times a second,
 // "folder TEXT" when the folder of checkpoints changes (no text: it can be written), and
 // "bye" when its ranks have ended. The launcher sends "lease TIME", which answers a beat,
 // and "more", which only asks for an acknowledgement. TIME is of the agent's clock.
