@@ -130,6 +130,11 @@ def steps_of(place):
                   if re.fullmatch(r"step-\d+", name))
 
 
+def files_of(place):
+    """Files in the folder of generations, but the mark of the start that has it."""
+    return sorted(name for name in os.listdir(f"{place}/c") if not name.startswith("incarnation-"))
+
+
 def states_of(place, step):
     """The states of a generation, from what docs/checkpoints.md says of it alone."""
     folder = f"{place}/c/step-{step}"
@@ -237,8 +242,7 @@ def check_kills(work, plan, transport, draw, kills, reference):
         process = work.start(plan, place, *words, start_new_session=True)
         # Later and later, so that all of a run is met: its start, steps, saves, end.
         time.sleep(draw.random() * whole * (0.3 + 0.7 * kill / kills))
-        if transport == "mpi" and draw.random() < 0.5:
-            kill_rank(process.pid, draw)
+        if transport == "mpi" and draw.random() < 0.5 and kill_rank(process.pid, draw):
             process.wait(timeout=30)
         process.kill()
         process.communicate()
@@ -252,7 +256,7 @@ def check_kills(work, plan, transport, draw, kills, reference):
                            "never killed")
     same(f"{plan}, {transport}", states_of(place, steps),
          states_of(f"{work.folder}/places/whole-{plan}-{transport}", steps))
-    left = [name for name in os.listdir(f"{place}/c") if not re.fullmatch(r"step-\d+", name)]
+    left = [name for name in files_of(place) if not re.fullmatch(r"step-\d+", name)]
     if left:
         raise RuntimeError(f"{left} were left")
     print(f"{plan} over {transport}: {kills} kills, the losses of a run without", flush=True)
@@ -274,13 +278,15 @@ def descendants(pid):
 
 
 def kill_rank(pid, draw):
-    """One of the processes below the command: a rank, mpirun, or who watches it."""
+    """Kills a process below the command: a rank, mpirun, or who watches it. False: there was
+    none, or it had ended."""
     below = descendants(pid)
-    if below:
-        try:
+    try:
+        if below:
             os.kill(draw.choice(below), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    except ProcessLookupError:
+        return False
+    return bool(below)
 
 
 def kill_below(process, signals=(signal.SIGKILL,), between=lambda: None):
@@ -446,8 +452,7 @@ def check_disks(work):
         text = work.run("zero3", place, "--steps", "6", "--save-every", "1", "--resume",
                         "--on-save-error", "stop", "--transport", "mpi", status=1)
         says("^error: no checkpoint was written: .*: No space left on device$", text)
-        if len(losses(place)) > 4 or sorted(os.listdir(f"{place}/c")) != [
-                "filler", "step-1", "step-2"]:
+        if len(losses(place)) > 4 or files_of(place) != ["filler", "step-1", "step-2"]:
             raise RuntimeError(f"{os.listdir(place + '/c')} are left")
         subprocess.run(["mount", "-o", "remount,ro", f"{place}/c"], check=True)
         text = work.run("zero3", place, "--steps", "6", "--resume", status=1)

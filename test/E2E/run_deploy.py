@@ -34,6 +34,8 @@ PLANS = {"dp": (1, DP, {}), "tp": (1, ["--mesh", "tp=2"], {}),
 MODELS = {"gpt2-tiny": (lambda path: training_models.transformer(path, 8, 64, 96), "tokens",
                         "head"),
           "resnet18-tiny": (lambda path: training_models.convolutional(path, 256), "x", "fc")}
+#: Rows are evaluated beside the steps of the first model.
+EVALUATES = {"gpt2-tiny"}
 KINDS = ["mpijob", "jobset", "trainjob", "slurm", "hosts"]
 
 
@@ -62,27 +64,49 @@ class Work:
         _, arguments, more = PLANS[plan]
         spec = {"loss": {"kind": "softmax_cross_entropy", "of": MODELS[model][2],
                          "labels": "labels", "axis": -1},
-                "optimizer": {"kind": "adamw", "lr": 0.003}, **more}
+                "optimizer": {"kind": "adamw", "lr": 0.003}, "evaluate": model in EVALUATES,
+                **more}
         with open(f"{path}.json", "w") as file:
             json.dump(spec, file)
         self.run("compile", f"{self.folder}/{model}.onnx", "-o", path, "--train",
                  f"{path}.json", *arguments)
         self.run("run", path, "--data", f"{self.folder}/{model}.npz", "--steps", str(STEPS),
-                 "--seed", "7", "--log", f"{path}.jsonl")
+                 "--seed", "7", "--log", f"{path}.jsonl",
+                 *evaluation_of(model, f"{self.folder}/{model}.npz"))
         self.losses[path] = losses_of(f"{path}.jsonl")
         return path, self.losses[path]
 
-    def deploy(self, bundle, plan, words, place, out):
+    def deploy(self, bundle, model, plan, words, place, out):
         options = ["--data", f"{place['data']}", "--steps", str(STEPS), "--seed", "7",
                    "--checkpoint-dir", f"{place['shared']}/checkpoints", "--save-every", "5",
-                   "--log", f"{place['shared']}/log.jsonl", "--timeout", "20"]
+                   "--log", f"{place['shared']}/log.jsonl", "--timeout", "20",
+                   *evaluation_of(model, place["data"])]
+        if model in EVALUATES:
+            options += ["--keep-best", "model"]
         self.run("deploy", bundle, *words, "--name", "train", "--ranks-per-host",
                  str(PLANS[plan][0]), "--restarts", "3", "-o", out, "--", *options)
 
 
+def evaluation_of(model, data):
+    return ["--eval", data, "--eval-every", "40"] if model in EVALUATES else []
+
+
 def losses_of(path):
     with open(path) as file:
-        return [(line["step"], line["loss"]) for line in map(json.loads, file)]
+        return [(line["step"], line["loss"], line.get("eval_loss"))
+                for line in map(json.loads, file)]
+
+
+def check_best(model, expected, checkpoints):
+    """The generation that evaluated best has its second name, whatever happened."""
+    if model not in EVALUATES:
+        return
+    evaluated = {step: loss for step, _, loss in expected if loss is not None}
+    best = min(evaluated, key=evaluated.get)
+    with open(f"{checkpoints}/best-model/manifest.json") as file:
+        found = json.load(file)["step"]
+    if sorted(evaluated) != [40, 80, 120, 160] or found != best:
+        raise RuntimeError(f"evaluated were {evaluated}, best-model is of step {found}")
 
 
 def wait_for(what, holds, pods):
@@ -152,7 +176,7 @@ def check_kubernetes(work, model, plan, kind, folder, runs):
     os.makedirs(data)
     os.link(f"{work.folder}/{model}.npz", f"{data}/train.npz")
     more = ["--ssh-keys", "keys"] if kind == "jobset" else []
-    work.deploy(bundle, plan, ["--kubernetes", kind, "--image", "registry.example/partita:1",
+    work.deploy(bundle, model, plan, ["--kubernetes", kind, "--image", "registry.example/partita:1",
                                "--mount", f"models/{os.path.basename(bundle)}:/bundle:ro",
                                "--mount", "shared:/shared", "--mount", "data:/data:ro", *more],
                 {"data": "/data/train.npz", "shared": "/shared"}, f"{folder}/job.yaml")
@@ -176,6 +200,7 @@ def check_kubernetes(work, model, plan, kind, folder, runs):
         if (ends, what) != ([143, 0], "done"):
             raise RuntimeError(f"launchers ended with {ends}, the job has {what}")
         same_losses(kind, log, expected)
+        check_best(model, expected, f"{shared}/checkpoints")
         # An error is not tried again, or does not begin.
         os.remove(f"{data}/train.npz")
         started = time.time()
@@ -211,7 +236,7 @@ def check_script(work, model, plan, kind, folder, runs):
     words = ["--slurm"] if kind == "slurm" else ["--hostfile", "node-0", "node-1"]
     os.makedirs(f"{folder}/shared")
     place = {"data": f"{work.folder}/{model}.npz", "shared": f"{folder}/shared"}
-    work.deploy(bundle, plan, words, place, f"{folder}/job.sh")
+    work.deploy(bundle, model, plan, words, place, f"{folder}/job.sh")
     shell = "bash" if kind == "slurm" else "sh"
     subprocess.run([shell, "-n", f"{folder}/job.sh"], check=True)
     with open(f"{folder}/job.sh") as file:
@@ -253,6 +278,7 @@ def check_script(work, model, plan, kind, folder, runs):
         if (ends, what) != ([143, 0], "done"):
             raise RuntimeError(f"scripts ended with {ends}: {what}")
         same_losses(kind, f"{folder}/shared/log.jsonl", expected)
+        check_best(model, expected, f"{folder}/shared/checkpoints")
     except Exception as error:
         texts = "\n".join(f"== {pod.name}\n{there.text(pod)[-3000:]}"
                           for pod in (*nodes, script) if pod.process)

@@ -45,10 +45,10 @@ class Transformer(Work):
                                 "labels": "labels", "axis": -1},
                        "optimizer": {"kind": "adamw", "lr": 0.001}}, file)
 
-    def compiled(self, *words):
+    def compiled(self, *words, spec="spec"):
         return subprocess.run(
             [self.partita, "compile", f"{self.folder}/model.onnx", "--train",
-             f"{self.folder}/spec.json", *words], capture_output=True, text=True)
+             f"{self.folder}/{spec}.json", *words], capture_output=True, text=True)
 
 
 def near(what, place, reference, count):
@@ -216,16 +216,34 @@ def check_kills(work, reference, times, ranks):
 
 
 def check_replan(work, reference):
-    """A world that the bundle has not is planned."""
-    place = work.place("planned")
-    process = work.start("step/worlds/2", place, "--elastic", "1..2", "--replan", "--steps", "100",
-                         "--save-every", "10", program=[work.partita, "run"])
+    """A world that the bundle has not is planned, with the evaluation that the bundle has."""
+    with open(f"{work.folder}/spec.json") as file:
+        spec = json.load(file)
+    with open(f"{work.folder}/evaluated.json", "w") as file:
+        json.dump({**spec, "evaluate": True}, file)
+    done = work.compiled("-o", f"{work.folder}/evaluated", "--mesh", "dp=2", "--mode",
+                         "data-parallel", spec="evaluated")
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    words = ["--eval", f"{work.folder}/train.npz", "--eval-every", "20", "--steps", "100"]
+    whole, place = work.place("evaluated"), work.place("planned")
+    work.run("evaluated", whole, *words)
+    process = work.start("evaluated", place, "--elastic", "1..2", "--replan", *words,
+                         "--save-every", "10", "--keep-best", "model",
+                         program=[work.partita, "run"])
     wait_for(process, lambda: steps_done(place) > 15, "steps")
     os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
     text = ends_with(process, 0)
     says(r"^plans anew for 1 rank$", text)
     says(r"^world of 1 rank, r=1; idle: 1 place$", text)
     near("planned", place, reference, 100)
+    evaluated, expected = evaluations(place), evaluations(whole)
+    if sorted(expected) != [20, 40, 60, 80, 100] or sorted(evaluated) != sorted(expected) or \
+            any(abs(evaluated[step] - expected[step]) > 1e-4 for step in expected):
+        raise RuntimeError(f"evaluated were {evaluated}, expected {expected}")
+    with open(f"{place}/c/best-model/manifest.json") as file:
+        if json.load(file)["step"] != min(evaluated, key=evaluated.get):
+            raise RuntimeError(f"best-model is not of the best of {evaluated}")
     print("a world was planned anew", flush=True)
 
 
@@ -242,6 +260,13 @@ def check_signal(work):
     work.run("step", place, *words, program=[work.partita, "run"])
     if steps_of(place)[-1] != 200:
         raise RuntimeError(f"went on to {steps_of(place)}")
+
+
+def evaluations(place):
+    """Losses of rows that are held out, by step."""
+    with open(f"{place}/log.jsonl") as file:
+        log = [json.loads(line) for line in file]
+    return {it["step"]: it["eval_loss"] for it in log if "eval_loss" in it}
 
 
 def told(process, phrase):
@@ -309,6 +334,46 @@ def check_breaks(work, reference):
     says("; starts again in 1 s, 1 of 1$", text)
     near("damaged", place, reference, 120)
     print("a supervisor, mpirun, a signal between runs and a damaged hostfile", flush=True)
+
+
+def folders_of_runs():
+    return {f"{top}/{name}" for top in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp")
+            if os.path.isdir(top) for name in os.listdir(top) if name.startswith("partita-run-")}
+
+
+def check_left(work):
+    """A launcher that is killed with its supervisor leaves a folder, which the next one
+    removes; that of a run that lives stays, and one that is nobody's."""
+    before = folders_of_runs()
+    words = ["--steps", "100000", "--transport", "mpi"]
+    process = work.start("step/worlds/2", work.place("killed"), *words)
+    wait_for(process, lambda: len(ranks_of(process.pid)) == 2, "ranks")
+    ranks = ranks_of(process.pid)
+    (left,) = {os.path.dirname(path) for path in pages_of(ranks[0])}
+    supervisor = child_of(process.pid)
+    process.kill()
+    os.kill(supervisor, signal.SIGKILL)
+    process.communicate()
+    if left in before:
+        raise RuntimeError(f"{left} was there before")
+    foreign = tempfile.mkdtemp(prefix="partita-run-", dir=os.path.dirname(left))
+    process = work.start("step/worlds/2", work.place("next"), *words)
+    wait_for(process, lambda: len(ranks_of(process.pid)) == 2, "ranks")
+    (own,) = {os.path.dirname(path) for path in pages_of(ranks_of(process.pid)[0])}
+    work.run("step/worlds/2", work.place("third"), "--steps", "1", "--transport", "mpi")
+    there = [os.path.isdir(path) for path in (left, own, foreign)]
+    os.rmdir(foreign)
+    process.send_signal(signal.SIGTERM)
+    ends_with(process, 143)
+    if there != [False, True, True] or os.path.isdir(own):
+        raise RuntimeError(f"left, own and foreign folder are there: {there}")
+    print("folders of launchers that were killed are removed by the next one", flush=True)
+
+
+def pages_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return [word.split(b"=", 1)[1].decode() for word in file.read().split(b"\0")
+                if word.startswith(b"PARTITA_RUN_PAGE=")]
 
 
 def check_signal_in_growth(work):
@@ -447,6 +512,7 @@ def main():
             with concurrent.futures.ThreadPoolExecutor(2) as both:
                 for check in [both.submit(check_breaks, work, reference),
                               both.submit(check_replan, work, reference),
+                              both.submit(check_left, work),
                               both.submit(check_signal, work),
                               both.submit(check_signal_in_growth, work)]:
                     check.result()

@@ -26,7 +26,7 @@ import onnxruntime
 from onnx import TensorProto, numpy_helper
 
 import training_models
-from run_checkpoints import states_of
+from run_checkpoints import files_of, states_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "python"))
@@ -388,8 +388,8 @@ def check_best(work):
     least = check("one run", plain)
     if not 1 < least < 10:
         raise RuntimeError(f"the least loss is that of step {least}, a poor test")
-    if sorted(os.listdir(f"{plain}/c")) != ["best-model", "step-10"]:
-        raise RuntimeError(f"there are {sorted(os.listdir(plain + '/c'))}")
+    if files_of(plain) != ["best-model", "step-10"]:
+        raise RuntimeError(f"there are {files_of(plain)}")
     told = work.run("best", "ruled", work.place("weights"), "--steps", "1",
                     "--weights-from", f"{plain}/c/best-model")
     if "begins with the weights of" not in told:

@@ -48,6 +48,8 @@ static Expected<void> readWords(Options &options) {
                          " is given by deploy, which places the ranks");
   CLI::App run("", "run");
   addRunOptions(run, "partita run", options.line);
+  // Not of partita-run, which has no compiler.
+  run.add_flag("--replan")->needs("--elastic");
   expectNoFiles(run);
   std::vector<std::string> words(options.words.rbegin(), options.words.rend());
   words.push_back(options.place);

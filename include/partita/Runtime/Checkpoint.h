@@ -196,9 +196,25 @@ Expected<void> writePart(const std::string &folder, size_t part,
 inline uint64_t pieceBegin(uint64_t end) { return (end + 63) / 64 * 64; }
 uint64_t bytesOf(const Piece &piece, const std::vector<HeldState> &states);
 
+/// A start of a run on a folder: a number that grows from start to start, in its upper
+/// half, and is drawn in its lower one, so that no two starts have the same.
+uint64_t nextIncarnation(const std::string &folder);
+/// 16 hexadecimal digits, and the number of such a text.
+std::string incarnationText(uint64_t number);
+std::optional<uint64_t> parseIncarnation(std::string_view text);
+/// Takes the folder for a start, so that older ones can publish nothing. An error if a
+/// newer one has it, or has been given the name. A folder that cannot be written is none:
+/// the saves tell.
+Expected<void> takeFolder(const std::string &folder, uint64_t number);
+/// An error if a newer start has the folder.
+Expected<void> checkIncarnation(const std::string &folder, uint64_t number);
+/// The file by which a folder names the start that has it.
+std::string incarnationPath(const std::string &folder, uint64_t number);
+
 /// Gives a generation its name: writes the manifest when all parts are there, syncs the
 /// folder, renames it, and removes generations but the newest `keep` up to this one.
-/// `aside` is consumed. `alsoAs`: a path that names the generation too, from before
+/// An error if a newer incarnation than the manifest's has the folder. `aside` is
+/// consumed. `alsoAs`: a path that names the generation too, from before
 /// others are removed (nameGeneration); empty: none does.
 Expected<void> publish(Aside aside, const std::string &folder, Manifest manifest,
                        int64_t keep, const std::string &alsoAs = {});

@@ -27,8 +27,12 @@ Expected<std::string> agreeOnText(Session &session, std::string text);
 class CheckpointFolder {
 public:
   /// Makes the folder if it is not there, and removes what killed writers left in it.
-  /// Waits some seconds for a run that is about to end; an error if another one has it.
-  static Expected<CheckpointFolder> open(Session &session, std::string path);
+  /// Waits some seconds for a run that is about to end; an error if another one has it,
+  /// or a newer incarnation. `incarnation`: the number of this start, as its launcher has
+  /// it; 0: the root makes one. An error, too, if a process finds another folder at the
+  /// path than the root.
+  static Expected<CheckpointFolder> open(Session &session, std::string path,
+                                         uint64_t incarnation = 0);
   CheckpointFolder(CheckpointFolder &&other) noexcept;
   ~CheckpointFolder();
 
@@ -36,14 +40,16 @@ public:
   /// An error if the path leads to another folder by now, as when a disk is gone: what is
   /// written there would be lost. For the root.
   Expected<void> check() const;
-  /// Drawn for this run; generations have it as text.
-  uint64_t number() const { return drawn; }
+  /// The incarnation; generations have it as text.
+  uint64_t number() const { return incarnation; }
 
 private:
   explicit CheckpointFolder(std::string path) : folder(std::move(path)) {}
   Expected<void> lockIt();
+  Expected<void> take(uint64_t given);
+  Expected<void> checkShared(Session &session) const;
   std::string folder;
-  uint64_t drawn = 0;
+  uint64_t incarnation = 0;
   int lock = -1;
 };
 

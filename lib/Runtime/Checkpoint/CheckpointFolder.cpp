@@ -44,7 +44,7 @@ Expected<std::string> runtime::agreeOnText(Session &session, std::string text) {
 }
 
 CheckpointFolder::CheckpointFolder(CheckpointFolder &&other) noexcept
-    : folder(std::move(other.folder)), drawn(other.drawn),
+    : folder(std::move(other.folder)), incarnation(other.incarnation),
       lock(std::exchange(other.lock, -1)) {}
 
 CheckpointFolder::~CheckpointFolder() {
@@ -80,17 +80,52 @@ Expected<void> CheckpointFolder::check() const {
   return makeError("'" + folder + "' is another folder than when the run began");
 }
 
-Expected<CheckpointFolder> CheckpointFolder::open(Session &session, std::string path) {
+/// Takes the folder for this start. Called by the root, which has the lock.
+Expected<void> CheckpointFolder::take(uint64_t given) {
+  incarnation = given != 0 ? given : nextIncarnation(folder);
+  if (auto ok = takeFolder(folder, incarnation); !ok)
+    return ok;
+  removeAbandonedGenerations(folder);
+  return {};
+}
+
+/// Every process looks for the file that the root has made. Network file systems may take
+/// a moment to show it.
+Expected<void> CheckpointFolder::checkShared(Session &session) const {
+  constexpr auto patience = std::chrono::milliseconds(1500);
+  const std::string mark = incarnationPath(folder, incarnation);
+  int64_t isMade[] = {session.isRoot() && ::access(mark.c_str(), F_OK) == 0};
+  if (auto ok = session.agree(isMade); !ok)
+    return ok;
+  std::string problem;
+  const auto begin = std::chrono::steady_clock::now();
+  while (isMade[0] != 0 && ::access(mark.c_str(), F_OK) != 0) {
+    if (std::chrono::steady_clock::now() - begin > patience) {
+      char host[256] = "";
+      ::gethostname(host, sizeof(host) - 1);
+      problem = "rank " + std::to_string(session.rank()) + " on '" + host + "': '" +
+                folder + "' is another folder there than on the host of rank 0";
+      break;
+    }
+    ::usleep(50'000);
+  }
+  auto agreed = agreeOnText(session, std::move(problem));
+  if (!agreed)
+    return tl::unexpected(agreed.error());
+  return agreed->empty() ? Expected<void>() : makeError(*agreed);
+}
+
+Expected<CheckpointFolder> CheckpointFolder::open(Session &session, std::string path,
+                                                  uint64_t incarnation) {
   CheckpointFolder result(std::move(path));
   std::string problem;
   if (session.isRoot()) {
     if (::mkdir(result.folder.c_str(), 0777) != 0 && errno != EEXIST)
       problem =
           "cannot create the folder '" + result.folder + "': " + std::strerror(errno);
-    else if (auto ok = result.lockIt(); !ok)
+    else if (auto ok = result.lockIt().and_then([&] { return result.take(incarnation); });
+             !ok)
       problem = ok.error().message;
-    else
-      removeAbandonedGenerations(result.folder);
   }
   auto agreed = agreeOnText(session, std::move(problem));
   if (!agreed)
@@ -98,9 +133,11 @@ Expected<CheckpointFolder> CheckpointFolder::open(Session &session, std::string 
   if (!agreed->empty())
     return makeError(*agreed);
   // Without a sign: the largest is the root's.
-  int64_t number[] = {session.isRoot() ? static_cast<int64_t>(Aside::draw() >> 1) : 0};
+  int64_t number[] = {session.isRoot() ? static_cast<int64_t>(result.incarnation) : 0};
   if (auto ok = session.agree(number); !ok)
     return tl::unexpected(ok.error());
-  result.drawn = static_cast<uint64_t>(number[0]);
+  result.incarnation = static_cast<uint64_t>(number[0]);
+  if (auto ok = result.checkShared(session); !ok)
+    return tl::unexpected(ok.error());
   return result;
 }

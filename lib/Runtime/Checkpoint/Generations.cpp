@@ -178,6 +178,9 @@ Expected<void> runtime::publish(Aside aside, const std::string &folder, Manifest
     return ok;
   if (auto ok = syncFolder(aside.path()); !ok)
     return ok;
+  if (auto number = parseIncarnation(manifest.incarnation))
+    if (auto ok = checkIncarnation(folder, *number); !ok)
+      return ok;
   // A generation of this name is a damaged one that was not taken.
   std::error_code failed;
   if (std::string path = generationPath(folder, manifest.step); fs::exists(path, failed))

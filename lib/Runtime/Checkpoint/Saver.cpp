@@ -2,7 +2,6 @@
 #include "partita/Runtime/CheckpointSession.h"
 
 #include "Worker.h"
-#include "partita/Base/Units.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -74,9 +73,7 @@ struct CheckpointSaver::State {
   Job partsJob();
   Job publishJob();
   void watch();
-  std::string incarnation() const {
-    return formatted("%016llx", static_cast<unsigned long long>(number));
-  }
+  std::string incarnation() const { return incarnationText(number); }
   std::string path() const { return generationPath(folder, head.step); }
 
   Session &session;

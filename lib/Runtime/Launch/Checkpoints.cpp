@@ -1,11 +1,14 @@
 //===- Checkpoints.cpp - Generations of a run on data ---------------------===//
 #include "Checkpoints.h"
 
+#include "MpiRun.h"
+#include "RunLogs.h"
 #include "StopSignal.h"
 #include "partita/Base/Units.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 using namespace partita;
@@ -23,9 +26,12 @@ Checkpoints::open(RunParts &parts, const DataFeed &feed, std::string evaluatedOn
   if (parts.session.states().empty())
     return makeError("the bundle has no states for '" + path +
                      "'; compile it with --state or --train");
-  auto folder = CheckpointFolder::open(parts.session, path);
+  const char *given = std::getenv(mpi::incarnationVariable);
+  auto folder = CheckpointFolder::open(parts.session, path,
+                                       given ? parseIncarnation(given).value_or(0) : 0);
   if (!folder)
     return tl::unexpected(folder.error());
+  parts.logs.line("writes as incarnation " + incarnationText(folder->number()));
   std::unique_ptr<Checkpoints> made(new Checkpoints(parts, print, std::move(*folder)));
   made->evaluatedOn = std::move(evaluatedOn);
   if (auto ok = made->begin(feed, place); !ok)

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "Internal.h"
 #include "Places.h"
+#include "RunFolder.h"
 
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Aside.h"
@@ -180,17 +181,21 @@ private:
     return runMpi(options, print, [&] { return grows(world); });
   }
 
-  /// A temporary file beside the checkpoints.
-  Expected<Aside> writeHosts(const std::vector<HostSlots> &hosts) {
+  /// A temporary file. Not beside the checkpoints: a disk that is full or read-only is a
+  /// matter of the saves alone.
+  static Expected<Aside> writeHosts(const std::vector<HostSlots> &hosts) {
     std::string text;
     for (const HostSlots &host : hosts)
       text += host.name + " slots=" + std::to_string(host.slots) + "\n";
-    auto file = Aside::file(checkpoints().folder + "/hosts");
-    if (!file)
-      return file;
-    if (auto ok = writeFile(file->path(), text); !ok)
-      return tl::unexpected(ok.error());
-    return file;
+    std::string problem;
+    for (const std::string &place : temporaryPlaces()) {
+      auto file = Aside::file(place + "/partita-hosts");
+      auto ok = file ? writeFile(file->path(), text) : tl::unexpected(file.error());
+      if (ok)
+        return file;
+      problem = ok.error().message;
+    }
+    return makeError(problem);
   }
 
   /// Says whether the run is to stop, as it could go on with more ranks: not before it

@@ -1,6 +1,7 @@
 //===- MetricsServer.cpp - A text that others may ask for -----------------===//
 #include "MetricsServer.h"
 
+#include "Descriptor.h"
 #include "partita/Runtime/Launch.h"
 
 #include <cerrno>
@@ -41,28 +42,8 @@ runtime::parseAddress(const std::string &text) {
   return std::pair(host, port);
 }
 
-namespace {
-class Descriptor {
-public:
-  explicit Descriptor(int number = -1) : number(number) {}
-  Descriptor(Descriptor &&other) noexcept : number(std::exchange(other.number, -1)) {}
-  Descriptor &operator=(Descriptor &&other) noexcept {
-    std::swap(number, other.number);
-    return *this;
-  }
-  ~Descriptor() {
-    if (number >= 0)
-      ::close(number);
-  }
-  int get() const { return number; }
-
-private:
-  int number;
-};
-} // namespace
-
 struct MetricsServer::State {
-  Descriptor listener, stop;
+  FileDescriptor listener, stop;
   pthread_t thread = {};
   std::string where;
   std::mutex mutex;
@@ -133,7 +114,7 @@ void MetricsServer::State::serve() {
       return;
     if (!(waits[0].revents & POLLIN))
       continue;
-    Descriptor client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    FileDescriptor client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (client.get() >= 0)
       answer(client.get());
     else // without descriptors, say, the client would be found again at once
@@ -142,7 +123,8 @@ void MetricsServer::State::serve() {
 }
 
 /// A socket that listens, and where.
-static Expected<std::pair<Descriptor, std::string>> listenAt(const std::string &address) {
+static Expected<std::pair<FileDescriptor, std::string>>
+listenAt(const std::string &address) {
   auto parsed = parseAddress(address);
   if (!parsed)
     return tl::unexpected(parsed.error());
@@ -155,7 +137,7 @@ static Expected<std::pair<Descriptor, std::string>> listenAt(const std::string &
           ::getaddrinfo(parsed->first.c_str(), parsed->second.c_str(), &wanted, &found))
     return makeError("--metrics " + address + ": " + ::gai_strerror(code));
   std::unique_ptr<addrinfo, void (*)(addrinfo *)> owner(found, ::freeaddrinfo);
-  Descriptor socket(
+  FileDescriptor socket(
       ::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol));
   if (socket.get() < 0)
     return failed("cannot make a socket");
@@ -185,7 +167,7 @@ MetricsServer::start(const std::string &address) {
   if (!socket)
     return tl::unexpected(socket.error());
   state->listener = std::move(socket->first), state->where = std::move(socket->second);
-  state->stop = Descriptor(::eventfd(0, EFD_CLOEXEC));
+  state->stop = FileDescriptor(::eventfd(0, EFD_CLOEXEC));
   auto main = [](void *given) -> void * {
     static_cast<State *>(given)->serve();
     return nullptr;

@@ -1,4 +1,5 @@
 //===- MpiRank.cpp - What a process does that mpirun started --------------===//
+#include "HostAgent.h"
 #include "MpiRun.h"
 #include "Page.h"
 #include "StopSignal.h"
@@ -91,8 +92,10 @@ Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
   action.sa_handler = onTerminate;
   ::sigaction(SIGTERM, &action, nullptr);
   const bool isTold = std::getenv(mpi::hostsVariable) != nullptr;
-  if (isTold)
+  if (isTold) {
+    joinHost(options, rank);
     page = tellHost(options, rank);
+  }
   auto ok =
       runRanks(options, TransportKind::Mpi, page ? page->progress() : nullptr, print);
   bool isLost = ok && ok->isLost;

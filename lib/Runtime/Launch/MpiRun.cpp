@@ -7,10 +7,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "MpiRun.h"
-#include "Hosts.h"
+#include "HostWatch.h"
 #include "Page.h"
+#include "Processes.h"
+#include "RunFolder.h"
 #include "RunLogs.h"
 #include "StopSignal.h"
+#include "partita/Runtime/Checkpoint.h"
 #include "partita/Runtime/Team.h"
 
 #include <algorithm>
@@ -97,6 +100,8 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
   else // rank by rank onto the slots of the first host, then of the next
     out.insert(out.end(),
                {"--hostfile", o.hostfile, "--map-by", "slot", "-x", mpi::hostsVariable});
+  if (!o.hostfile.empty() && !o.data.checkpoints.folder.empty())
+    out.insert(out.end(), {"-x", mpi::incarnationVariable});
   out.insert(out.end(), o.self.begin(), o.self.end());
   out.insert(out.end(),
              {o.bundle, "--transport", "mpi", "--entry", o.entry, "--repeat",
@@ -135,105 +140,19 @@ static int threadsOf(const RunOptions &o, const Bundle &bundle) {
                         : o.threads.value_or(compiled);
 }
 
-/// Words of /proc/PID/stat from the state on, which is the third; none where the process
-/// is gone, perhaps while the file is read.
-static std::vector<std::string> statOf(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat;
-  std::getline(file, stat);
-  size_t name = stat.rfind(") ");
-  std::istringstream words(name == std::string::npos ? "" : stat.substr(name + 2));
-  return {std::istream_iterator<std::string>(words), {}};
-}
-
-/// Says whether a process still does something. A process that has ended and that mpirun,
-/// its parent, has not asked for yet does nothing: an mpirun that hangs never asks.
-static bool isAlive(pid_t pid) {
-  const std::vector<std::string> stat = statOf(pid);
-  return !stat.empty() && stat[0] != "Z" && stat[0] != "X";
-}
-
-/// Wait status of a process that has ended and that its parent has not asked for; absent:
-/// it lives, or is gone.
-static std::optional<int> statusOfZombie(pid_t pid) {
-  constexpr size_t status = 52 - 3; // the 52nd word of all
-  const std::vector<std::string> stat = statOf(pid);
-  if (stat.size() <= status || stat[0] != "Z")
-    return std::nullopt;
-  return std::atoi(stat[status].c_str());
-}
-
-/// Says whether a process is one of the run with this page. Its number alone does not say
-/// so: the rank may be gone, and another process have the number.
-static bool isOfRun(pid_t pid, const std::string &page) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-  const std::string entry = std::string(mpi::pageVariable) + "=" + page;
-  for (std::string word; std::getline(file, word, '\0');)
-    if (word == entry)
-      return true;
-  return false;
-}
-
 static Expected<void> failed(const std::string &what) {
   return makeError(what + ": " + std::strerror(errno));
 }
 
-/// A new folder, in memory where that is possible.
-static Expected<std::string> temporaryFolder() {
-  const char *own = std::getenv("TMPDIR");
-  std::string tried;
-  for (const std::string &place :
-       {std::string("/dev/shm"), std::string(own ? own : ""), std::string("/tmp")}) {
-    std::string name = place + "/partita-run-XXXXXX";
-    if (place.empty())
-      continue;
-    if (::mkdtemp(name.data()))
-      return name;
-    tried += (tried.empty() ? "'" : ", '") + place + "': " + std::strerror(errno);
-  }
-  return makeError("cannot create a temporary folder in " + tried +
-                   "; TMPDIR may name a folder that can be written");
-}
-
 namespace {
-
-/// The page, and the folder of its file. Open MPI's shared memory goes there too: ranks
-/// that are killed leave it behind. The parent makes it, and removes it where the
-/// supervisor was killed.
-struct PageFile {
-  std::string folder, path;
-  std::unique_ptr<Page> page;
-
-  Expected<void> make(int64_t ranks) {
-    auto temporary = temporaryFolder();
-    if (!temporary)
-      return tl::unexpected(temporary.error());
-    folder = *temporary;
-    path = folder + "/page";
-    auto made = Page::create(path, ranks);
-    if (!made)
-      return tl::unexpected(made.error());
-    page = std::move(*made);
-    return {};
-  }
-  void remove() {
-    std::error_code ignored;
-    if (!folder.empty())
-      std::filesystem::remove_all(folder, ignored);
-  }
-  PageFile() = default;
-  PageFile(const PageFile &) = delete;
-  PageFile &operator=(const PageFile &) = delete;
-  ~PageFile() { remove(); }
-};
 
 /// Starts mpirun and stays with it to the end.
 class Supervisor {
 public:
   /// `stopping`: signals that ask for a checkpoint, which wait already; null: none do.
-  Supervisor(const RunOptions &options, const Bundle &bundle, PageFile &file,
-             Page &answer, pid_t parent, const StopSignals *stopping)
-      : options(options), bundle(bundle), file(file), answer(answer),
+  Supervisor(const RunOptions &options, const Bundle &bundle, RunFolder &file,
+             Page &answer, pid_t parent, const StopSignals *stopping, const Print &print)
+      : options(options), bundle(bundle), file(file), answer(answer), print(print),
         pulses(bundle.numRanks()), ended(bundle.numRanks()), parent(parent),
         stopping(stopping) {}
 
@@ -244,12 +163,16 @@ public:
     logs = std::move(*opened);
     if (auto ok = catchSignals(); !ok)
       return tl::unexpected(ok.error());
+    if (auto ok = watchHosts(); !ok)
+      return tl::unexpected(ok.error());
     if (auto ok = startMpirun(); !ok)
       return tl::unexpected(ok.error());
     logs.line("mpirun is pid " + std::to_string(mpirun));
     while (!mpirunEnded && Clock::now() < endBy)
       look();
     finish();
+    if (hosts)
+      hosts->awaitLeases();
     return result();
   }
 
@@ -259,7 +182,9 @@ private:
   Expected<void> startMpirun();
   [[noreturn]] void becomeMpirun(int errors, pid_t parent);
   void setEnvironment();
+  Expected<void> watchHosts();
   void look();
+  void lookAtHosts();
   void readErrors();
   void readMarks();
   void readSignals();
@@ -305,8 +230,10 @@ private:
 
   const RunOptions &options;
   const Bundle &bundle;
-  PageFile &file;
+  RunFolder &file;
   Page &answer; ///< gets mpirun's pid
+  const Print &print;
+  std::unique_ptr<HostWatch> hosts; ///< null: all ranks are on this host
   std::vector<Pulse> pulses;
   std::vector<Clock::time_point> ended; ///< by rank, when it was first seen as a zombie
   pid_t parent;
@@ -373,7 +300,7 @@ void Supervisor::setEnvironment() {
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   if (isRemote()) {
     ::unsetenv(mpi::pageVariable);
-    ::setenv(mpi::hostsVariable, "1", 1);
+    ::setenv(mpi::hostsVariable, hosts->where().c_str(), 1);
     // A host without a sign of life for 20 s is gone, in place of 8 minutes.
     ::setenv("OMPI_MCA_oob_tcp_keepalive_time", "5", 0);
     ::setenv("OMPI_MCA_oob_tcp_keepalive_intvl", "5", 0);
@@ -419,10 +346,42 @@ void Supervisor::look() {
   readErrors();
   readSignals();
   askToStop();
+  lookAtHosts();
   if (::waitpid(mpirun, &mpirunStatus, WNOHANG) == mpirun)
     mpirunEnded = true;
   else
     watchRanks();
+}
+
+Expected<void> Supervisor::watchHosts() {
+  if (!isRemote())
+    return {};
+  auto made = HostWatch::listen(options, bundle, [this](std::string_view text) {
+    logs.line(text);
+    print(text);
+  });
+  if (!made)
+    return tl::unexpected(made.error());
+  hosts = std::move(*made);
+  return {};
+}
+
+/// A host that is lost is told of at once: an mpirun that has lost a daemon may take its
+/// time, and has nothing to add unless the connection was closed.
+void Supervisor::lookAtHosts() {
+  if (!hosts)
+    return;
+  const bool isKnown = hosts->verdict().has_value();
+  hosts->look();
+  const auto &verdict = hosts->verdict();
+  if (!verdict || isKnown)
+    return;
+  logs.line(verdict->text);
+  if (verdict->isLost)
+    print(verdict->text);
+  over(verdict->text, verdict->isLost);
+  if (verdict->isSure)
+    endBy = std::min(endBy, Clock::now() + shortGrace);
 }
 
 void Supervisor::readErrors() {
@@ -639,6 +598,9 @@ Expected<RunEnd> Supervisor::endOfMpirun(int asked) {
 /// tell.
 Expected<RunEnd> Supervisor::remoteResult() {
   int status = mpirunEnded && WIFEXITED(mpirunStatus) ? WEXITSTATUS(mpirunStatus) : -1;
+  if (hosts->verdict() && hosts->verdict()->isSure)
+    return isLost ? Expected<RunEnd>(RunEnd::lost(reason, request.signal))
+                  : makeError(reason);
   if (status == 0)
     return hasStopped ? RunEnd{request.signal ? request.signal : SIGTERM} : RunEnd();
   if (auto end = endByMpirun(text, request.signal))
@@ -659,12 +621,12 @@ Expected<RunEnd> Supervisor::remoteResult() {
 //===----------------------------------------------------------------------===//
 
 [[noreturn]] static void supervise(const RunOptions &options, const Bundle &bundle,
-                                   PageFile &file, Page &answer, pid_t parent,
-                                   const StopSignals *stopping) {
+                                   RunFolder &file, Page &answer, pid_t parent,
+                                   const StopSignals *stopping, const Print &print) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent)
     ::_exit(1);
-  auto end = Supervisor(options, bundle, file, answer, parent, stopping).run();
+  auto end = Supervisor(options, bundle, file, answer, parent, stopping, print).run();
   file.remove();
   if (!end || !end->problem.empty())
     answer.setError(end ? end->problem : end.error().message);
@@ -722,7 +684,18 @@ static void endOrphans(Page &page, pid_t mpirun) {
   }
 }
 
-static Expected<RunEnd> launch(const RunOptions &options,
+/// The number of this start, for its ranks. They find out themselves whether a newer one
+/// has the folder. A folder that is not there yet, or not on this host, is numbered by
+/// rank 0.
+static void setIncarnation(const std::string &folder) {
+  ::unsetenv(mpi::incarnationVariable);
+  std::error_code failed;
+  if (!folder.empty() && std::filesystem::is_directory(folder, failed))
+    ::setenv(mpi::incarnationVariable, incarnationText(nextIncarnation(folder)).c_str(),
+             1);
+}
+
+static Expected<RunEnd> launch(const RunOptions &options, const Print &print,
                                const std::function<bool()> &grows) {
   auto bundle = readBundle(options.bundle);
   if (!bundle)
@@ -730,12 +703,13 @@ static Expected<RunEnd> launch(const RunOptions &options,
   if (!options.hostfile.empty())
     if (auto ok = checkHostfile(options.hostfile, bundle->numRanks()); !ok)
       return tl::unexpected(ok.error());
-  PageFile file;
+  RunFolder file;
   if (auto ok = file.make(bundle->numRanks()); !ok)
     return tl::unexpected(ok.error());
   auto answer = Page::anonymous(1);
   if (!answer)
     return tl::unexpected(answer.error());
+  setIncarnation(options.data.checkpoints.folder);
   std::optional<StopSignals> signals;
   if (!options.data.checkpoints.folder.empty())
     signals.emplace();
@@ -745,7 +719,7 @@ static Expected<RunEnd> launch(const RunOptions &options,
   if (child < 0)
     return tl::unexpected(failed("cannot start a process").error());
   if (child == 0)
-    supervise(options, *bundle, file, **answer, parent, stopping);
+    supervise(options, *bundle, file, **answer, parent, stopping, print);
   const auto [status, asked, isGrowing] = awaitChild(child, stopping, grows);
   if (WIFSIGNALED(status))
     endOrphans(*file.page, (*answer)->process(0).pid.load());
@@ -769,5 +743,5 @@ Expected<RunEnd> runtime::runMpi(const RunOptions &options, const Print &print,
                                  const std::function<bool()> &grows) {
   if (auto rank = mpiRank())
     return runAsMpiRank(options, *rank, print);
-  return launch(options, grows);
+  return launch(options, print, grows);
 }

@@ -19,8 +19,11 @@ inline constexpr std::string_view joinedMarker = "partita, a rank has joined";
 inline constexpr std::string_view stoppedMarker = "partita, a rank has stopped";
 /// Environment: the file of the launcher's page.
 inline constexpr const char *pageVariable = "PARTITA_RUN_PAGE";
-/// Environment: ranks of a launcher that may be on another host.
+/// Environment: ranks of a launcher that may be on another host. The value says where
+/// agents find it (HostWatch).
 inline constexpr const char *hostsVariable = "PARTITA_RUN_HOSTS";
+/// Environment: the incarnation of the start that ranks belong to.
+inline constexpr const char *incarnationVariable = "PARTITA_RUN_INCARNATION";
 /// How mpirun tells of a rank that died; a number is next.
 inline constexpr std::string_view signalPhrase = "exited on signal ";
 } // namespace mpi

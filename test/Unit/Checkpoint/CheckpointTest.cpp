@@ -128,7 +128,8 @@ TEST_CASE("checkpoints: the newest stay, and nothing else does") {
   for (const auto &entry : std::filesystem::directory_iterator(folder / "c"))
     names.push_back(entry.path().filename().string());
   std::ranges::sort(names);
-  CHECK(names == std::vector<std::string>{"step-11", "step-9", "step-x"});
+  const std::string own = "incarnation-" + incarnationText(saving.folder.number());
+  CHECK(names == std::vector<std::string>{own, "step-11", "step-9", "step-x"});
   CHECK(saving.saver->cost().saves == 4);
   CHECK(saving.saver->savedStep() == 11);
 }
@@ -183,6 +184,36 @@ TEST_CASE("checkpoints: a folder has one writer") {
   REQUIRE(!second);
   CHECK(second.error().message ==
         "another run writes checkpoints into '" + (folder / "c") + "'");
+}
+
+TEST_CASE("checkpoints: a start that was given up publishes nothing") {
+  Folder folder;
+  const std::string path = folder / "c";
+  auto session = sessionOf("", plans()[0].states);
+  Saving late(*session, path, 2);
+  CHECK(late.save(*session, 1) == "");
+  const uint64_t number = nextIncarnation(path);
+  CHECK(number >> 32 == (late.folder.number() >> 32) + 1);
+  // A file system without locks keeps nobody out.
+  REQUIRE(takeFolder(path, number).has_value());
+  CHECK(!std::filesystem::exists(incarnationPath(path, late.folder.number())));
+  const std::string given = "'" + path + "' belongs to incarnation " +
+                            incarnationText(number) + " of the run; this one, " +
+                            incarnationText(late.folder.number()) + ", was given up";
+  CHECK(late.save(*session, 2) == given);
+  CHECK(!std::filesystem::exists(generationPath(path, 2)));
+  CHECK(std::filesystem::exists(generationPath(path, 1)));
+  CHECK(takeFolder(path, late.folder.number()).error().message == given);
+  CHECK(!std::filesystem::exists(incarnationPath(path, late.folder.number())));
+  CHECK(takeFolder(path, number).has_value());
+}
+
+TEST_CASE("checkpoints: incarnations are read as they are written") {
+  CHECK(incarnationText(0x1f) == "000000000000001f");
+  CHECK(parseIncarnation("000000000000001f") == uint64_t{0x1f});
+  for (const char *text : {"", "1f", "000000000000001g", "0000000000000001f",
+                           "ffffffffffffffff", "-00000000000001f"})
+    CHECK(!parseIncarnation(text));
 }
 
 /// Changes one byte.
