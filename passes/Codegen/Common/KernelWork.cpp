@@ -1,5 +1,5 @@
 //===- KernelWork.cpp - What a kernel computes, reads and writes ----------===//
-#include "passes/Codegen/Common/Program.h"
+#include "passes/Codegen/Common/Memory.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -63,19 +63,35 @@ double KernelSpec::points() const {
   return points;
 }
 
-double KernelSpec::flops() const {
+/// Sums up what nodes take: of a payload `ofPayload` per point, of an op that sees a row
+/// `ofOp` in all.
+static double sumOver(const KernelSpec &spec,
+                      llvm::function_ref<int64_t(const partita::Payload &)> ofPayload,
+                      llvm::function_ref<int64_t(ShardingRuleOpInterface)> ofOp) {
   double perPoint = 0, ofRows = 0;
-  if (attention)
-    perPoint = 2.0 * static_cast<double>(
-                         attention->products(domain[numOuter()], domain[numOuter() + 1]));
-  for (const KernelNode &node : nodes) {
+  if (spec.attention)
+    perPoint = 2.0 * static_cast<double>(spec.attention->products(
+                         spec.domain[spec.numOuter()], spec.domain[spec.numOuter() + 1]));
+  for (const KernelNode &node : spec.nodes) {
     if (node.kind == KernelNode::Payload)
-      perPoint += static_cast<double>(payloadOf(node).flops());
+      perPoint += static_cast<double>(ofPayload(payloadOf(node)));
     else if (node.kind == KernelNode::Row || node.kind == KernelNode::Indexed)
       if (auto op = dyn_cast<ShardingRuleOpInterface>(node.op))
-        ofRows += static_cast<double>(op.getFlops());
+        ofRows += static_cast<double>(ofOp(op));
   }
-  return perPoint * points() + ofRows;
+  return perPoint * spec.points() + ofRows;
+}
+
+double KernelSpec::flops() const {
+  return sumOver(
+      *this, [](const partita::Payload &payload) { return payload.flops(); },
+      [](ShardingRuleOpInterface op) { return op.getFlops(); });
+}
+
+double codegen::stepsOf(const KernelSpec &kernel) {
+  return sumOver(
+      kernel, [](const partita::Payload &payload) { return payload.steps(); },
+      [](ShardingRuleOpInterface op) { return op.getKernelSteps(); });
 }
 
 double KernelSpec::bytes() const {

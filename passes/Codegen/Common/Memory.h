@@ -60,10 +60,14 @@ struct Launches {
 };
 Launches launchesOf(const Program &program);
 
+/// Vector instructions that a run of a kernel takes (getKernelSteps of its ops).
+double stepsOf(const KernelSpec &kernel);
+
 /// Nodes that are slow, and in words why: engine calls that are plain loops, kernels that
 /// have a loop without vector code (by number, see TargetModel::StageCode), loops whose
 /// trips follow one another. Of these, what has a share of at least 2% of the operations
-/// or of the bytes of a request, and at least a million of them.
+/// or of the bytes of a request, and at least a million of them, or of its time as a core
+/// of the preset "cpu-core" is priced, and at least 10 µs.
 std::vector<std::pair<std::string, std::string>>
 slowNodes(const Program &program, const std::vector<bool> &isScalar);
 

@@ -1,6 +1,7 @@
 //===- StateWrites.cpp - What a request writes into states ----------------===//
 #include "dialects/Interfaces/OpInterfaces.h"
 #include "partita/Base/Bundle/TaskWork.h"
+#include "partita/Topology/Presets.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Memory.h"
 
@@ -141,57 +142,79 @@ int64_t codegen::stateBytesMoved(const Program &program) {
 //===-- Slow nodes --------------------------------------------------------===//
 
 namespace {
+/// What tasks do in a request.
+struct Share {
+  double flops = 0, bytes = 0, seconds = 0;
+
+  void add(const Share &more) {
+    flops += more.flops, bytes += more.bytes, seconds += more.seconds;
+  }
+};
+
 /// The work of a node's slow tasks in a request.
 struct SlowWork {
-  task::Work work;
+  Share work;
   std::string why;
 };
 } // namespace
 
-static void accumulate(task::Work &sum, const task::Work &more) {
-  sum.flops += more.flops, sum.bytes += more.bytes;
+/// What runs of a task do, and their seconds on a core of the preset.
+static Share shareOf(const Program &program, const Task &task, int64_t runs) {
+  static const Device core = *devicePreset("cpu-core");
+  const task::Work work = task::workOf(task.params, program.mesh);
+  double steps = 0;
+  if (auto *kernel = std::get_if<task::Kernel>(&task.params))
+    steps = stepsOf(program.kernels[kernel->kernel]) / core.pointwiseRate();
+  else
+    steps = work.flops / core.peakOf(DType::F32);
+  const auto times = static_cast<double>(runs);
+  return {times * work.flops, times * work.bytes,
+          times * std::max(steps, work.bytes / core.memoryBandwidth)};
 }
 
-/// "9% of the operations, 4% of the bytes"; empty: too little of both.
-static std::string shareText(const task::Work &part, const task::Work &all) {
-  constexpr double leastShare = 0.02, leastWork = 1e6;
-  auto isMuch = [](double some, double of) {
-    return some >= leastWork && some >= leastShare * of;
+/// "9% of the operations, 4% of the bytes, 7% of the predicted time"; empty: too little
+/// of all.
+static std::string shareText(const Share &part, const Share &all) {
+  constexpr double leastShare = 0.02, leastWork = 1e6, leastSeconds = 10e-6;
+  auto isMuch = [](double some, double of, double least) {
+    return some >= least && some >= leastShare * of;
   };
-  if (!isMuch(part.flops, all.flops) && !isMuch(part.bytes, all.bytes))
+  if (!isMuch(part.flops, all.flops, leastWork) &&
+      !isMuch(part.bytes, all.bytes, leastWork) &&
+      !isMuch(part.seconds, all.seconds, leastSeconds))
     return {};
   auto percent = [](double some, double of) {
     return std::to_string(of > 0 ? std::lround(100 * some / of) : 0) + "%";
   };
   return percent(part.flops, all.flops) + " of the operations, " +
-         percent(part.bytes, all.bytes) + " of the bytes";
+         percent(part.bytes, all.bytes) + " of the bytes, " +
+         percent(part.seconds, all.seconds) + " of the predicted time";
 }
 
 std::vector<std::pair<std::string, std::string>>
 codegen::slowNodes(const Program &program, const std::vector<bool> &isScalar) {
-  std::vector<task::Work> works(program.tasks.size());
-  task::Work all;
+  std::vector<Share> works(program.tasks.size());
+  Share all;
   forEachRun(program, [&](const Task &task, int64_t runs) {
-    task::Work work = task::workOf(task.params, program.mesh);
-    work.flops *= static_cast<double>(runs), work.bytes *= static_cast<double>(runs);
-    works[static_cast<size_t>(&task - program.tasks.data())] = work;
-    accumulate(all, work);
+    Share &work = works[static_cast<size_t>(&task - program.tasks.data())];
+    work = shareOf(program, task, runs);
+    all.add(work);
   });
   // Entries by node and reason, in the order of the program.
   std::vector<std::pair<std::string, SlowWork>> found;
-  auto add = [&](const std::string &node, const std::string &why, task::Work work) {
+  auto add = [&](const std::string &node, const std::string &why, const Share &work) {
     auto known = llvm::find_if(found, [&](const auto &entry) {
       return entry.first == node && entry.second.why == why;
     });
     if (known == found.end())
       known = found.insert(found.end(), {node, {{}, why}});
-    accumulate(known->second.work, work);
+    known->second.work.add(work);
   };
   for (auto [t, task] : llvm::enumerate(program.tasks)) {
     if (auto *repeat = std::get_if<task::Repeat>(&task.params)) {
-      task::Work inside;
-      for (const task::Work &work : ArrayRef(works).slice(t + 1, repeat->tasks))
-        accumulate(inside, work);
+      Share inside;
+      for (const Share &work : ArrayRef(works).slice(t + 1, repeat->tasks))
+        inside.add(work);
       if (repeat->trips > 1)
         add(task.source, std::to_string(repeat->trips) + " trips one after the other",
             inside);

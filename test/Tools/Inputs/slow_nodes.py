@@ -46,6 +46,14 @@ write("fast", [helper.make_node("MatMul", ["x", "w"], ["p"]),
                helper.make_node("Softmax", ["p"], ["y"])],
       [info("x", [256, 512])], [info("y", [256, 512])],
       [("w", np.zeros((512, 512), np.float32))])
+# A suppression has few operations and bytes, and is slow by its time alone.
+write("waits", [helper.make_node("MatMul", ["x", "w"], ["p"]),
+                helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "iou"],
+                                 ["kept"], name="kept")],
+      [info("x", [1024, 512]), info("boxes", [1, 20000, 4]), info("scores", [1, 1, 20000])],
+      [info("p", [1024, 512]), info("kept", None, TensorProto.INT64)],
+      [("w", np.zeros((512, 512), np.float32)), ("most", np.array([1000])),
+       ("iou", np.array([0.5], np.float32))])
 random = np.random.default_rng(2)
 (FOLDER / "in").mkdir()
 shapes = [("a", (128, 128), np.float64), ("b", (128, 128), np.float64),
