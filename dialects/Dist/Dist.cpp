@@ -226,7 +226,7 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
       return op->emitOpError("says that it is forward, which an op without a phase is");
     return phase;
   }
-  if (name == stageAttr || name == tripsAttr)
+  if (name == stageAttr || name == tripsAttr || name == keptMicroBatchesAttr)
     return expectAttr<IntegerAttr>(op, attr, "integer");
   if (name == recomputeAttr)
     return verifyRecomputeAttr(op, attr);

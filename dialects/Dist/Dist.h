@@ -42,6 +42,9 @@ inline constexpr llvm::StringLiteral stateAttr = "dist.state";
 inline constexpr llvm::StringLiteral certificateAttr = "dist.certificate";
 /// On a function that a schedule runs: how often in a request, an integer.
 inline constexpr llvm::StringLiteral tripsAttr = "dist.trips";
+/// On the function of a pipeline's stage that trains, an integer: the micro-batches of
+/// which the stage keeps at once what its backward part reads.
+inline constexpr llvm::StringLiteral keptMicroBatchesAttr = "dist.kept_micro_batches";
 /// On the module: reshard by slices, gathers and reductions only.
 inline constexpr llvm::StringLiteral noAllToAllAttr = "dist.no_all_to_all";
 

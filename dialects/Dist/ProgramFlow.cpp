@@ -374,6 +374,8 @@ FailureOr<std::unique_ptr<ProgramFlow>>
 dist::buildFlow(FunctionOpInterface function, const Mesh &mesh, Callees callees) {
   auto flow = std::make_unique<ProgramFlow>(mesh);
   flow->graph.reshard = reshardOptionsOf(function);
+  if (auto kept = function->getAttrOfType<IntegerAttr>(keptMicroBatchesAttr))
+    flow->graph.keptMicroBatches = kept.getInt();
   auto local = localOps(function);
   if (failed(local) ||
       failed(FlowBuilder(*flow, callees, *local).addFunction(function, false, 1)))

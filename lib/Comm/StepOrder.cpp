@@ -438,3 +438,15 @@ Expected<PipelineStep> partita::makeStep(StepSchedule schedule,
   step.partsWeights = schedule.kind >= ScheduleKind::ZeroBubbleH1;
   return step;
 }
+
+std::vector<int64_t> partita::keptMicroBatches(const PipelineStep &step) {
+  std::vector<int64_t> now(static_cast<size_t>(step.stages()), 0), most = now;
+  const StepPart last = step.partsWeights ? StepPart::Weight : StepPart::Backward;
+  for (const auto &turns : step.turns)
+    for (const StepTurn &turn : turns) {
+      const auto s = static_cast<size_t>(turn.stage);
+      now[s] += turn.part == StepPart::Forward ? 1 : turn.part == last ? -1 : 0;
+      most[s] = std::max(most[s], now[s]);
+    }
+  return most;
+}

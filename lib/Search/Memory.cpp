@@ -118,9 +118,12 @@ private:
   void addLife(int32_t value, bool isConverted, int64_t bytes, int64_t first,
                int64_t last) {
     last = std::max(last, first + 1) - 1;
-    lives.push_back({value,
-                     {kindOf(value, isConverted, first, last), bytes, first, last},
-                     isConverted});
+    const MemoryKind kind = kindOf(value, isConverted, first, last);
+    lives.push_back({value, {kind, bytes, first, last}, isConverted});
+    // Those of other micro-batches are there all the time.
+    if (kind == MemoryKind::Activations && graph.keptMicroBatches > 1)
+      lives.push_back(
+          {value, {kind, (graph.keptMicroBatches - 1) * bytes, 0, end - 1}, isConverted});
   }
 
   bool trains() const { return turn < end; }

@@ -45,6 +45,7 @@ public:
     for (const FlowTie &tie : graph.ties)
       for (size_t i = 1; i < tie.members.size(); ++i)
         addTie(tie.members[0], tie.members[i]);
+    keepOthers();
     if (model.problem.memoryLimit)
       *model.problem.memoryLimit =
           std::max<int64_t>(0, *model.problem.memoryLimit - model.fixedBytes);
@@ -52,6 +53,30 @@ public:
   }
 
 private:
+  /// What is kept of other micro-batches than the one that runs is there all the time.
+  /// Least rows do not know of it, so that no plan needs less than they say.
+  void keepOthers() {
+    if (graph.keptMicroBatches == 1 || options.rows == Rows::Least || !parts.memory)
+      return;
+    const int32_t turn = turnOf(graph);
+    auto keep = [&](std::vector<solver::Usage> &usages) {
+      for (size_t u = 0, count = usages.size(); u < count; ++u) {
+        const solver::Usage usage = usages[u];
+        if (usage.begin >= Timing::runsAt(turn) || usage.end <= Timing::runsAt(turn) ||
+            !isForwardOp(graph, static_cast<int32_t>(usage.begin / 2), turn))
+          continue;
+        std::vector<int64_t> bytes(usage.bytes.begin(), usage.bytes.end());
+        for (int64_t &it : bytes)
+          it *= graph.keptMicroBatches - 1;
+        usages.push_back({0, end, parts.pool.add(std::move(bytes))});
+      }
+    };
+    for (auto &variable : model.problem.variables)
+      keep(variable.usages);
+    for (auto &edge : model.problem.edges)
+      keep(edge.usages);
+  }
+
   std::vector<int64_t> costsOf(size_t op) const {
     return repeats && repeats->mayRepeat(static_cast<int32_t>(op))
                ? repeats->costsOf(static_cast<int32_t>(op))

@@ -22,28 +22,13 @@ std::vector<double> StepWork::perMicroBatch(int64_t microBatches) const {
   return all;
 }
 
-/// Micro-batches of which a stage keeps what its backward part reads, at most, by stage.
-static std::vector<double> liveMicroBatches(const PipelineStep &step) {
-  std::vector<int64_t> now(static_cast<size_t>(step.stages()), 0);
-  std::vector<double> most(now.size(), 0);
-  for (const auto &turns : step.turns)
-    for (const StepTurn &turn : turns) {
-      auto s = static_cast<size_t>(turn.stage);
-      now[s] += turn.part == StepPart::Forward ? 1 : 0;
-      most[s] = std::max(most[s], static_cast<double>(now[s]));
-      const StepPart last = step.partsWeights ? StepPart::Weight : StepPart::Backward;
-      now[s] -= turn.part == last ? 1 : 0;
-    }
-  return most;
-}
-
 namespace {
 class StepCutter {
 public:
   StepCutter(const CutPlaces &places, const StepWork &work, const StageCost &link,
              const PipelineStep &step, const StepMemory &memory)
       : places(places), link(link), step(step), memory(memory),
-        live(liveMicroBatches(step)) {
+        kept(keptMicroBatches(step)) {
     for (const std::vector<double> *part : {&work.forward, &work.backward, &work.weight,
                                             &work.update, &work.kept, &work.states}) {
       std::vector<double> &sums = before.emplace_back();
@@ -81,9 +66,11 @@ public:
     std::vector<double> bytes(step.turns.size(), 0);
     for (size_t s = 0; s + 1 < bounds.size(); ++s) {
       const double ranks = link.ranks.empty() ? 1 : link.ranks[s];
-      const double kept = sumOf(4, bounds, s) + places.cuts[bounds[s]].bytes / ranks;
+      const double perMicroBatch =
+          sumOf(4, bounds, s) + places.cuts[bounds[s]].bytes / ranks;
       bytes[static_cast<size_t>(step.groupOf[s])] +=
-          kept * live[s] + sumOf(5, bounds, s) * (memory.sharesStates ? 1 : ranks);
+          perMicroBatch * static_cast<double>(kept[s]) +
+          sumOf(5, bounds, s) * (memory.sharesStates ? 1 : ranks);
     }
     return *std::ranges::max_element(bytes);
   }
@@ -175,7 +162,7 @@ private:
   const StageCost &link;
   const PipelineStep &step;
   const StepMemory &memory;
-  const std::vector<double> live; ///< micro-batches, by stage
+  const std::vector<int64_t> kept; ///< micro-batches, by stage
   /// What is before each place, by part (forward, backward, weight, update: seconds;
   /// kept, states: bytes).
   std::vector<std::vector<double>> before;

@@ -695,6 +695,11 @@ private:
       now.request.levels.dump = request.levels.dump + "/stage" + std::to_string(s);
     product.module = std::move(program.stages[s]);
     keepShared(*product.module, s);
+    if (request.train) {
+      const int64_t kept = keptMicroBatches(step)[s];
+      product.module->lookupSymbol<func::FuncOp>("main")->setAttr(
+          dist::keptMicroBatchesAttr, Builder(&product.context).getI64IntegerAttr(kept));
+    }
     product.report.notes.clear();
     product.report.collectives.clear();
   }

@@ -86,6 +86,9 @@ TEST_CASE("Schedules have their published bubble and memory", "[step]") {
         CHECK(kept("1f1b") == stages - s);
         CHECK(kept("zb-h1") == stages);
         CHECK(kept("zb-h2") == 2 * stages - 1);
+        for (const char *schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+          CHECK(keptMicroBatches(made(schedule, stages, count))[static_cast<size_t>(s)] ==
+                kept(schedule));
       }
     }
 }

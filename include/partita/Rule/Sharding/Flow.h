@@ -183,6 +183,9 @@ public:
   const Mesh mesh;
   /// What the planner may use for conversions: all prices are of what will be emitted.
   ReshardOptions reshard = {};
+  /// Micro-batches of a training step of which what the backward pass reads is kept at
+  /// once: more than one in a stage of a pipeline.
+  int64_t keptMicroBatches = 1;
   std::vector<FlowOp> ops;
   std::vector<FlowValue> values;
   std::vector<FlowTie> ties;
