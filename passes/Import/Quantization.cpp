@@ -233,12 +233,12 @@ static Value signedFilter(Compose &c, const Bytes &filter) {
   return fits ? c.cast(wide, c.importer.builder.getIntegerType(8)) : Value();
 }
 
-/// The convolution of bytes, summed in i32: around the image stand elements of its zero
-/// point, which then is taken off everywhere alike, times the sum of the channel's
-/// filter. Null where bytes do not do: a filter with numbers of nine bits, padding whose
-/// value is computed, extents that are data.
+/// The convolution of bytes, summed in i32, and a bias [O, 1, …], if any: around the
+/// image stand elements of its zero point, which then is taken off everywhere alike,
+/// times the sum of the channel's filter. Null where bytes do not do: a filter with
+/// numbers of nine bits, padding whose value is computed, extents that are data.
 static Value byteConv(Compose &c, const Node &node, const Bytes &image,
-                      const Bytes &filter) {
+                      const Bytes &filter, Value bias) {
   Type i32 = c.importer.builder.getI32Type();
   if (!image.numbers || !filter.numbers || c.shape(image.numbers).size() < 3 ||
       c.shape(filter.numbers).size() != c.shape(image.numbers).size() ||
@@ -271,23 +271,25 @@ static Value byteConv(Compose &c, const Node &node, const Bytes &image,
   }
   Value sum = c.take(convolution(c.importer, node, x, weights, i32, isPadded));
   if (!image.zero)
-    return sum;
+    return bias ? c.add(sum, bias) : sum;
   std::vector<int64_t> taps = c.dimsFrom(1, weights);
   Shape perChannel(kernel.size() - 1, 1);
   perChannel[0] = kernel[0];
   Value sums = c.reshape(c.sum(c.cast(weights, i32), taps, /*keep=*/false), perChannel);
-  return c.sub(sum, c.mul(c.reshape(image.zero, {}), sums));
+  Value extra = c.mul(c.reshape(image.zero, {}), sums);
+  return bias ? c.add(sum, c.sub(bias, extra)) : c.sub(sum, extra);
 }
 
-/// The convolution of integers in i32; in f64, whose sums of up to 2^53 are exact, where
-/// bytes do not do.
+/// The convolution of integers in i32 and a bias [O, 1, …], if any; in f64, whose sums of
+/// up to 2^53 are exact, where bytes do not do.
 static Value integerConv(Compose &c, const Node &node, const Bytes &image,
-                         const Bytes &filter) {
-  if (Value sum = byteConv(c, node, image, filter); sum || c.failed())
+                         const Bytes &filter, Value bias = Value()) {
+  if (Value sum = byteConv(c, node, image, filter, bias); sum || c.failed())
     return sum;
   Type f64 = c.importer.builder.getF64Type(), i32 = c.importer.builder.getI32Type();
   Value x = c.cast(centered(c, image), f64), w = c.cast(centered(c, filter), f64);
-  return c.cast(c.take(convolution(c.importer, node, x, w)), i32);
+  Value sum = c.cast(c.take(convolution(c.importer, node, x, w)), i32);
+  return bias ? c.add(sum, bias) : sum;
 }
 
 static Expected<Values> importConvInteger(Importer &importer, const Node &node) {
@@ -300,16 +302,15 @@ static Expected<Values> importConvInteger(Importer &importer, const Node &node) 
 static Expected<Values> importQLinearConv(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
-  Value sum =
-      integerConv(c, node, bytesOf(c, in(0), in(2), 1), bytesOf(c, in(3), in(5), 0));
   Shape perChannel(c.shape(in(0)).size() - 1, 1);
   auto channel = [&](Value v) {
     Shape shape = perChannel;
     shape[0] = elementCount(c.shape(v));
     return c.reshape(v, shape);
   };
-  if (node.hasInput(8))
-    sum = c.add(sum, channel(in(8)));
+  Value sum =
+      integerConv(c, node, bytesOf(c, in(0), in(2), 1), bytesOf(c, in(3), in(5), 0),
+                  node.hasInput(8) ? channel(in(8)) : Value());
   Value scale =
       c.div(c.mul(c.reshape(c.cast(in(1), c.f32()), {}), channel(c.cast(in(4), c.f32()))),
             c.reshape(c.cast(in(6), c.f32()), {}));
