@@ -91,16 +91,24 @@ static bool sumsInF32(DType type) {
   return type == DType::F32 || type == DType::BF16 || type == DType::F16;
 }
 
+/// Whether functions of its sums, and casts, can join the op's call.
+static bool requantizes(const LocalProgram &program, int32_t op, const Target &target) {
+  return program.op(op).facts.requantizes && target.calls.requantizes &&
+         program.result(op).type == DType::I32;
+}
+
 void Grouper::findChains() {
   result.callOf.assign(program.ops.size(), -1);
   result.chains.resize(program.ops.size());
   for (size_t o = 0; o < program.ops.size(); ++o) {
     const LocalOp &op = program.ops[o];
     auto number = static_cast<int32_t>(o);
-    if (!op.facts.takesPostOps || op.attention != LocalOp::Attention::None ||
-        !sumsInF32(program.result(number).type))
+    if (!op.facts.takesPostOps || op.attention != LocalOp::Attention::None)
       continue;
-    result.chains[o] = postChain(program, number, result.callOf, target);
+    if (sumsInF32(program.result(number).type))
+      result.chains[o] = postChain(program, number, result.callOf, target);
+    else if (requantizes(program, number, target))
+      result.chains[o] = requantization(program, number, result.callOf, target);
     for (const PostStep &step : result.chains[o]) {
       result.callOf[static_cast<size_t>(step.op)] = number;
       for (int32_t merged : step.merged)

@@ -117,27 +117,23 @@ SmallVector<NamedAttribute> import::windowAttrs(const Importer &importer,
           importer.attr("pads", ArrayRef(window.pads))};
 }
 
-static Expected<Value> convolution(Importer &importer, const Node &node, Values operands,
-                                   Type sums = {}, bool isPadded = false) {
+static Expected<Value> convolution(Importer &importer, const Node &node,
+                                   const Values &operands) {
   Value input = operands[0], filter = operands[1];
   Shape in = shapeOf(input), weights = shapeOf(filter);
   if (in.size() < 3 || weights.size() != in.size())
     return makeError("Conv of rank " + std::to_string(in.size()));
   WindowAttrs window = windowOf(node, in, Shape(weights.begin() + 2, weights.end()));
-  if (isPadded)
-    window.pads.assign(window.pads.size(), 0);
   auto attrs = windowAttrs(importer, window);
   attrs.push_back(importer.attr("group", intAttr(node, "group", 1)));
-  if (sums)
-    attrs.push_back(importer.attr("sums", TypeAttr::get(sums)));
   return importer.emit("graph.conv", operands, attrs);
 }
 
 Expected<Value> import::convolution(Importer &importer, const Node &node, Value input,
-                                    Value filter, Type sums, bool isPadded) {
+                                    Value filter) {
   if (!input || !filter)
     return Value();
-  return ::convolution(importer, node, Values{input, filter}, sums, isPadded);
+  return ::convolution(importer, node, Values{input, filter});
 }
 
 static Expected<Values> importConv(Importer &importer, const Node &node) {

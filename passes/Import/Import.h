@@ -59,6 +59,16 @@ Expected<ImportedModel> importModel(mlir::MLIRContext *context,
                                     const TrainingImport *training = nullptr,
                                     const Mesh &mesh = {});
 
+/// Replaces products and convolutions of what pairs of QuantizeLinear and
+/// DequantizeLinear give, in an imported program that does not train, by products of
+/// bytes. Their results are within ½ + 10⁻⁴ quanta of the real numbers, but their f32
+/// sums are not those of the definition. Ops that nobody reads any more stay. Tells
+/// whether anything has changed.
+Expected<bool> formIntegers(mlir::ModuleOp module, WeightTable &weights);
+
+/// Drops what import notes for that where nobody is to ask for it.
+void dropNumbers(mlir::ModuleOp module);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_IMPORT_IMPORT_H

@@ -5,6 +5,7 @@
 #include "dialects/Graph/Returned.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "passes/Import/Counted.h"
+#include "passes/Import/Quantization.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/MapVector.h"
@@ -630,6 +631,10 @@ private:
     }
     for (auto each : result.module->getOps<func::FuncOp>())
       mergeConstants(each);
+    for (auto each : result.module->getOps<func::FuncOp>())
+      for (auto weight : each.getOps<graph::WeightOp>())
+        if (importer.isExternal(weight.getResult()))
+          weight->setAttr(externalAttr, builder.getUnitAttr());
     return std::move(result);
   }
 

@@ -224,6 +224,13 @@ Value Importer::derivedWeight(Value from, RankedTensorType type,
   return made;
 }
 
+Value Importer::knownWeight(StringRef name) {
+  const onnx_model::Tensor &tensor = weights.find(name.str())->second;
+  return graph::WeightOp::create(
+      builder, location, tensorType(builder.getContext(), tensor.type, tensor.shape),
+      builder.getStringAttr(name));
+}
+
 void Importer::keepWeight(const onnx_model::Tensor &tensor) {
   weights.emplace(tensor.name, tensor);
 }

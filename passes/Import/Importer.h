@@ -171,6 +171,9 @@ public:
                           llvm::function_ref<Expected<Values>(const Values &)> then,
                           llvm::function_ref<Expected<Values>(const Values &)> otherwise);
 
+  /// A weight that the table has.
+  mlir::Value knownWeight(llvm::StringRef name);
+
 private:
   /// A function of the module, and what it uses from around it: its last arguments.
   struct Body {
@@ -288,11 +291,9 @@ Expected<mlir::Value> globalPool(Importer &importer, mlir::Value input, bool isM
 /// products of 8-bit integers; null: that of the operands.
 Expected<mlir::Value> matMul(Importer &importer, mlir::Value lhs, mlir::Value rhs,
                              mlir::Type sums = {});
-/// The convolution that a node's attributes describe, without a bias. `sums`: as of
-/// matMul. `isPadded`: the input has its pads already.
+/// The convolution that a node's attributes describe, without a bias.
 Expected<mlir::Value> convolution(Importer &importer, const onnx_model::Node &node,
-                                  mlir::Value input, mlir::Value filter,
-                                  mlir::Type sums = {}, bool isPadded = false);
+                                  mlir::Value input, mlir::Value filter);
 
 /// One value as a list, passing an error through.
 Expected<Values> single(Expected<mlir::Value> value);

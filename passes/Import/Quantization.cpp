@@ -1,6 +1,5 @@
 //===- Quantization.cpp - Import of quantized numbers and their products --===//
-#include "passes/Import/Compose.h"
-#include "passes/Import/Windows.h"
+#include "passes/Import/Quantization.h"
 
 #include "partita/Reference/Kernels.h"
 
@@ -39,6 +38,82 @@ static Value beside(Compose &c, Value parameter, const Shape &shape, int64_t axi
   return c.slice(all, d, 0, shape[d]);
 }
 
+/// A scale or zero point of a product: one for all, one per row or column (`axis`), or of
+/// as many dims as the operand, of which that dim is whole.
+static Value besideProduct(Compose &c, Value parameter, const Shape &shape,
+                           int64_t axis) {
+  bool isWhole = c.shape(parameter).size() > 1 && elementCount(c.shape(parameter)) != 1;
+  return isWhole ? parameter : beside(c, parameter, shape, axis, 0);
+}
+
+/// Integers of one byte and the zero point beside them in i32, none where it is 0.
+struct Bytes {
+  Value numbers, zero;
+};
+
+/// Whether the numbers are known to be 0, whether or not values are at hand.
+static bool isZero(Compose &c, Value value) {
+  if (!value || c.importer.isExternal(value))
+    return !value;
+  auto known = c.importer.constantValue(value);
+  if (!known)
+    return false;
+  std::vector<double> numbers = reference::values<double>(*known);
+  return std::ranges::all_of(numbers, [](double number) { return number == 0; });
+}
+
+/// The zero point is one for all, or one per index of the axis.
+static Bytes bytesOf(Compose &c, Value x, Value zero, int64_t axis) {
+  if (isZero(c, zero))
+    return {x, {}};
+  return {x, besideProduct(c, c.cast(zero, c.importer.builder.getI32Type()), c.shape(x),
+                           axis)};
+}
+
+/// The integers without their zero point, in i32.
+static Value centered(Compose &c, const Bytes &x) {
+  Value wide = c.cast(x.numbers, c.importer.builder.getI32Type());
+  return x.zero ? c.sub(wide, x.zero) : wide;
+}
+
+/// The filter as signed bytes whose zero point is 0, if its numbers are known to fit.
+static Value signedFilter(Compose &c, const Bytes &filter) {
+  if (!filter.zero && isa<IntegerType>(c.type(filter.numbers)) &&
+      !c.type(filter.numbers).isUnsignedInteger())
+    return filter.numbers;
+  if (c.importer.isExternal(filter.numbers))
+    return {};
+  Value wide = centered(c, filter);
+  auto known = wide ? c.importer.constantValue(wide) : std::nullopt;
+  if (!known)
+    return {};
+  std::vector<double> numbers = reference::values<double>(*known);
+  bool fits =
+      std::ranges::all_of(numbers, [](double n) { return n >= -128 && n <= 127; });
+  return fits ? c.cast(wide, c.importer.builder.getIntegerType(8)) : Value();
+}
+
+/// Notes on a constant of real numbers of which signed bytes it was made, and with which
+/// scale, for products of the bytes (IntegerPairs.cpp).
+static void noteNumbers(Compose &c, Value real, const Bytes &bytes, Value scale) {
+  Operation *op = real ? real.getDefiningOp() : nullptr;
+  if (c.importer.training || !isa_and_nonnull<graph::ConstantOp, graph::WeightOp>(op) ||
+      !c.type(real).isF32() || !c.type(bytes.numbers).isInteger(8) ||
+      c.importer.isExternal(real))
+    return;
+  Value numbers = signedFilter(c, bytes);
+  auto sourceOf = [](Value value) -> Attribute {
+    Operation *source = value ? value.getDefiningOp() : nullptr;
+    if (auto constant = dyn_cast_or_null<graph::ConstantOp>(source))
+      return constant.getValue();
+    auto weight = dyn_cast_or_null<graph::WeightOp>(source);
+    return weight ? Attribute(weight.getNameAttr()) : Attribute();
+  };
+  Attribute ofNumbers = sourceOf(numbers), ofScale = sourceOf(scale);
+  if (ofNumbers && ofScale)
+    op->setAttr(numbersAttr, c.importer.builder.getArrayAttr({ofNumbers, ofScale}));
+}
+
 static Expected<Values> importDequantize(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0), scale = importer.input(node, 1);
@@ -55,11 +130,16 @@ static Expected<Values> importDequantize(Importer &importer, const Node &node) {
   bool isFloat = isa<FloatType>(c.type(x));
   Type wide = isFloat ? c.f32() : Type(importer.builder.getI32Type());
   Shape shape = c.shape(x);
-  Value number = c.cast(x, wide);
+  Value number = c.cast(x, wide), offset;
   if (zero)
-    number = c.sub(number, beside(c, c.cast(zero, wide), shape, axis, block));
+    offset = beside(c, c.cast(zero, wide), shape, axis, block);
+  if (offset)
+    number = c.sub(number, offset);
   Value factor = c.cast(beside(c, scale, shape, axis, block), c.f32());
-  return c.results({c.cast(c.mul(c.cast(number, c.f32()), factor), result)});
+  Value real = c.cast(c.mul(c.cast(number, c.f32()), factor), result);
+  if (block == 0 && !isFloat)
+    noteNumbers(c, real, {x, isZero(c, offset) ? Value() : offset}, factor);
+  return c.results({real});
 }
 
 /// To an integer type: rounded to even, with the zero point, saturated; to a float type
@@ -116,44 +196,6 @@ static Values dynamicallyQuantized(Compose &c, Value x) {
 static Expected<Values> importDynamicQuantize(Importer &importer, const Node &node) {
   Compose c(importer);
   return c.results(dynamicallyQuantized(c, importer.input(node, 0)));
-}
-
-/// A scale or zero point of a product: one for all, one per row or column (`axis`), or of
-/// as many dims as the operand, of which that dim is whole.
-static Value besideProduct(Compose &c, Value parameter, const Shape &shape,
-                           int64_t axis) {
-  bool isWhole = c.shape(parameter).size() > 1 && elementCount(c.shape(parameter)) != 1;
-  return isWhole ? parameter : beside(c, parameter, shape, axis, 0);
-}
-
-/// Integers of one byte and the zero point beside them in i32, none where it is 0.
-struct Bytes {
-  Value numbers, zero;
-};
-
-/// Whether the numbers are known to be 0, whether or not values are at hand.
-static bool isZero(Compose &c, Value value) {
-  if (!value || c.importer.isExternal(value))
-    return !value;
-  auto known = c.importer.constantValue(value);
-  if (!known)
-    return false;
-  std::vector<double> numbers = reference::values<double>(*known);
-  return std::ranges::all_of(numbers, [](double number) { return number == 0; });
-}
-
-/// The zero point is one for all, or one per index of the axis.
-static Bytes bytesOf(Compose &c, Value x, Value zero, int64_t axis) {
-  if (isZero(c, zero))
-    return {x, {}};
-  return {x, besideProduct(c, c.cast(zero, c.importer.builder.getI32Type()), c.shape(x),
-                           axis)};
-}
-
-/// The integers without their zero point, in i32.
-static Value centered(Compose &c, const Bytes &x) {
-  Value wide = c.cast(x.numbers, c.importer.builder.getI32Type());
-  return x.zero ? c.sub(wide, x.zero) : wide;
 }
 
 /// Σ (a − za)(b − zb) over k as Σ a·b − za·(Σ b − k·zb) − zb·Σ a: the operands of the
@@ -216,29 +258,30 @@ static Expected<Values> importQLinearMatMul(Importer &importer, const Node &node
   return c.results({requantized(c, product, scale, zero)});
 }
 
-/// The filter as signed bytes whose zero point is 0, if its numbers are known to fit.
-static Value signedFilter(Compose &c, const Bytes &filter) {
-  if (!filter.zero && isa<IntegerType>(c.type(filter.numbers)) &&
-      !c.type(filter.numbers).isUnsignedInteger())
-    return filter.numbers;
-  if (c.importer.isExternal(filter.numbers))
-    return {};
-  Value wide = centered(c, filter);
-  auto known = wide ? c.importer.constantValue(wide) : std::nullopt;
-  if (!known)
-    return {};
-  std::vector<double> numbers = reference::values<double>(*known);
-  bool fits =
-      std::ranges::all_of(numbers, [](double n) { return n >= -128 && n <= 127; });
-  return fits ? c.cast(wide, c.importer.builder.getIntegerType(8)) : Value();
+Value import::byteWindows(Compose &c, Value image, Value weights, double zero,
+                          WindowAttrs window, int64_t group) {
+  const size_t spatial = window.pads.size() / 2;
+  bool hasPads = std::ranges::any_of(window.pads, [](int64_t pad) { return pad != 0; });
+  if (zero != 0 && hasPads) {
+    Shape low(2, 0), high(2, 0);
+    auto middle = window.pads.begin() + static_cast<int64_t>(spatial);
+    low.insert(low.end(), window.pads.begin(), middle);
+    high.insert(high.end(), middle, window.pads.end());
+    image = c.pad(image, low, high, zero);
+    window.pads.assign(window.pads.size(), 0);
+  }
+  auto attrs = windowAttrs(c.importer, window);
+  attrs.push_back(c.attr("group", group));
+  attrs.push_back(c.attr("sums", TypeAttr::get(c.importer.builder.getI32Type())));
+  return c.op("conv", {image, weights}, attrs);
 }
 
-/// The convolution of bytes, summed in i32: around the image stand elements of its zero
-/// point, which then is taken off everywhere alike, times the sum of the channel's
-/// filter. Null where bytes do not do: a filter with numbers of nine bits, padding whose
-/// value is computed, extents that are data.
+/// The convolution of bytes, summed in i32, and a bias [O, 1, …], if any: around the
+/// image stand elements of its zero point, which then is taken off everywhere alike,
+/// times the sum of the channel's filter. Null where bytes do not do: a filter with
+/// numbers of nine bits, padding whose value is computed, extents that are data.
 static Value byteConv(Compose &c, const Node &node, const Bytes &image,
-                      const Bytes &filter) {
+                      const Bytes &filter, Value bias) {
   Type i32 = c.importer.builder.getI32Type();
   if (!image.numbers || !filter.numbers || c.shape(image.numbers).size() < 3 ||
       c.shape(filter.numbers).size() != c.shape(image.numbers).size() ||
@@ -248,7 +291,6 @@ static Value byteConv(Compose &c, const Node &node, const Bytes &image,
   if (!weights)
     return {};
   Shape shape = c.shape(x), kernel = c.shape(weights);
-  const size_t spatial = shape.size() - 2;
   for (size_t d = 0; d < shape.size(); ++d)
     if (c.importer.countOf(image.numbers, d))
       return {};
@@ -256,38 +298,35 @@ static Value byteConv(Compose &c, const Node &node, const Bytes &image,
     return {};
   WindowAttrs window = windowOf(node, shape, Shape(kernel.begin() + 2, kernel.end()));
   bool hasPads = std::ranges::any_of(window.pads, [](int64_t pad) { return pad != 0; });
-  bool isPadded = false;
-  if (image.zero && hasPads && window.pads.size() == 2 * spatial) {
+  double around = 0;
+  if (image.zero && hasPads && window.pads.size() == 2 * (shape.size() - 2)) {
     auto known = c.importer.isExternal(image.zero) ? std::nullopt
                                                    : c.importer.constantValue(image.zero);
     if (!known || elementCount(known->shape) != 1)
       return {};
-    Shape low(2, 0), high(2, 0);
-    auto middle = window.pads.begin() + static_cast<int64_t>(spatial);
-    low.insert(low.end(), window.pads.begin(), middle);
-    high.insert(high.end(), middle, window.pads.end());
-    x = c.pad(x, low, high, reference::values<double>(*known)[0]);
-    isPadded = true;
+    around = reference::values<double>(*known)[0];
   }
-  Value sum = c.take(convolution(c.importer, node, x, weights, i32, isPadded));
+  Value sum = byteWindows(c, x, weights, around, window, intAttr(node, "group", 1));
   if (!image.zero)
-    return sum;
+    return bias ? c.add(sum, bias) : sum;
   std::vector<int64_t> taps = c.dimsFrom(1, weights);
   Shape perChannel(kernel.size() - 1, 1);
   perChannel[0] = kernel[0];
   Value sums = c.reshape(c.sum(c.cast(weights, i32), taps, /*keep=*/false), perChannel);
-  return c.sub(sum, c.mul(c.reshape(image.zero, {}), sums));
+  Value extra = c.mul(c.reshape(image.zero, {}), sums);
+  return bias ? c.add(sum, c.sub(bias, extra)) : c.sub(sum, extra);
 }
 
-/// The convolution of integers in i32; in f64, whose sums of up to 2^53 are exact, where
-/// bytes do not do.
+/// The convolution of integers in i32 and a bias [O, 1, …], if any; in f64, whose sums of
+/// up to 2^53 are exact, where bytes do not do.
 static Value integerConv(Compose &c, const Node &node, const Bytes &image,
-                         const Bytes &filter) {
-  if (Value sum = byteConv(c, node, image, filter); sum || c.failed())
+                         const Bytes &filter, Value bias = Value()) {
+  if (Value sum = byteConv(c, node, image, filter, bias); sum || c.failed())
     return sum;
   Type f64 = c.importer.builder.getF64Type(), i32 = c.importer.builder.getI32Type();
   Value x = c.cast(centered(c, image), f64), w = c.cast(centered(c, filter), f64);
-  return c.cast(c.take(convolution(c.importer, node, x, w)), i32);
+  Value sum = c.cast(c.take(convolution(c.importer, node, x, w)), i32);
+  return bias ? c.add(sum, bias) : sum;
 }
 
 static Expected<Values> importConvInteger(Importer &importer, const Node &node) {
@@ -300,16 +339,15 @@ static Expected<Values> importConvInteger(Importer &importer, const Node &node) 
 static Expected<Values> importQLinearConv(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
-  Value sum =
-      integerConv(c, node, bytesOf(c, in(0), in(2), 1), bytesOf(c, in(3), in(5), 0));
   Shape perChannel(c.shape(in(0)).size() - 1, 1);
   auto channel = [&](Value v) {
     Shape shape = perChannel;
     shape[0] = elementCount(c.shape(v));
     return c.reshape(v, shape);
   };
-  if (node.hasInput(8))
-    sum = c.add(sum, channel(in(8)));
+  Value sum =
+      integerConv(c, node, bytesOf(c, in(0), in(2), 1), bytesOf(c, in(3), in(5), 0),
+                  node.hasInput(8) ? channel(in(8)) : Value());
   Value scale =
       c.div(c.mul(c.reshape(c.cast(in(1), c.f32()), {}), channel(c.cast(in(4), c.f32()))),
             c.reshape(c.cast(in(6), c.f32()), {}));

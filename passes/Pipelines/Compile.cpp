@@ -122,6 +122,18 @@ Expected<void> Compiler::markChosen() {
   });
 }
 
+Expected<void> Compiler::quantize() {
+  if (request.train || job.form.wide || storedType(computeOf(request)) != DType::F32) {
+    dropNumbers(*module);
+    return {};
+  }
+  auto changed = formIntegers(*module, weights);
+  if (!changed)
+    return tl::unexpected(changed.error());
+  isQuantized = *changed;
+  return *changed ? runPasses("00b-integers", buildImportedPipeline) : Expected<void>();
+}
+
 /// Puts casts where ops are to compute in a narrower type. In f64 nothing is narrow.
 Expected<void> Compiler::narrow() {
   const Compute compute = computeOf(request);
@@ -168,6 +180,8 @@ Expected<void> Compiler::derive() {
   auto ok = runPasses("00-imported", buildImportedPipeline);
   if (ok && training && request.train->spec.choosesAccumulation)
     ok = divide();
+  if (ok && !job.form.keepPairs)
+    ok = quantize();
   if (ok)
     ok = narrow();
   if (ok && onImported)

@@ -53,6 +53,9 @@ public:
     /// Whether Scan, Loop and recurrent operators become loops; else, and where the body
     /// of one cannot be imported, their iterations stand one behind the other.
     bool keepLoops = true;
+    /// Whether pairs of QuantizeLinear and DequantizeLinear stay around products of real
+    /// numbers, as the file has them: to compare other programs with.
+    bool keepPairs = false;
     auto operator<=>(const Form &) const = default;
   };
 
@@ -106,7 +109,6 @@ struct Job {
   /// The module is this stage of a pipeline: hints that name nothing of it are for
   /// others, and a plan has a part for each; −1: it is a whole program.
   int stage = -1;
-
   /// Begins sources of another entry, whose compiler lives beside those of earlier
   /// entries and hears its own diagnostics.
   void beginSources() {
@@ -140,6 +142,10 @@ public:
   /// L0 and L1: reads, imports and simplifies the model, derives the training step, and
   /// marks what is computed again.
   Expected<void> import();
+  /// The last part of it for a program that does not train, which a definition is
+  /// without: products of what pairs of QuantizeLinear and DequantizeLinear give, on
+  /// bytes.
+  Expected<void> quantize();
   /// L2: decides strategies.
   Expected<void> annotate();
   /// The first half of it: strategies stand on ops, conversions are no ops yet.
@@ -173,6 +179,7 @@ public:
   /// The module is a stage's step: partition() cuts it into segments (partita-cut-step),
   /// with gradients of weights apart or not.
   bool cutsStep = false, partsWeights = false;
+  bool isQuantized = false; ///< quantize() has changed the program
 
   /// Runs what `add` adds, then writes the module as `dump`, unless that is empty.
   Expected<void> runPasses(const std::string &dump,

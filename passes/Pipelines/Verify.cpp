@@ -59,6 +59,7 @@ public:
         options(options), compiler(job) {
     takeChoices(job);
     job.form.wide = options.wide || !options.f64.empty();
+    job.form.keepPairs = true;
   }
 
   /// A pipeline is run against its model: stage by stage there is nothing to compare it
@@ -72,17 +73,17 @@ public:
     const double times = isPipeline || !options.f64.empty() ? 1 : 2;
     const double whole = times * cost.seconds() * static_cast<double>(options.steps);
     if (whole > options.wholeWithin && maySample())
-      return sampled(cost, whole, std::move(lines));
+      return sampled(whole, std::move(lines));
     auto expected = evaluateModel(cost, options.wholeWithin / times, lines);
     if (!expected && tooLong > 0)
-      return sampled(cost, times * tooLong, std::move(lines));
+      return sampled(times * tooLong, std::move(lines));
     if (!expected)
       return tl::unexpected(expected.error());
     if (!options.f64.empty())
       return write(*expected);
-    auto ok = isPipeline ? Expected<void>() : checkPrograms(*expected, lines);
+    auto ok = isPipeline ? quantize(lines) : checkPrograms(*expected, lines);
     if (ok && !options.bundle.empty())
-      ok = returned.of(*expected).and_then([&](const Tensors &outputs) {
+      ok = returned.of(wanted.front()).and_then([&](const Tensors &outputs) {
         return runBundle(options.bundle, options.entry, outputs, lines);
       });
     return ok.map([&] { return verified(std::move(lines)); });
@@ -95,8 +96,11 @@ private:
     auto given = returned.of(expected);
     if (!given)
       return tl::unexpected(given.error());
-    if (auto ok = compareExpected("imported program", *given, lines); !ok)
-      return ok;
+    auto judged = compareExpected("imported program", *given, lines).and_then([&] {
+      return quantize(lines);
+    });
+    if (!judged)
+      return judged;
     auto staged = wantsStages(job.request);
     if (!staged)
       return tl::unexpected(staged.error());
@@ -110,6 +114,57 @@ private:
                     " by the plan, " + describe(compiler.report.emitted) +
                     " by the program");
     return comparePartitioned(lines);
+  }
+
+  /// Has products between pairs of QuantizeLinear and DequantizeLinear computed on bytes,
+  /// as a bundle does: judges that against the definition, and puts it in its place.
+  Expected<void> quantize(std::vector<std::string> &lines) {
+    if (auto ok = compiler.quantize(); !ok || !compiler.isQuantized)
+      return ok;
+    const std::vector<Tensors> definition = std::move(wanted);
+    wanted.clear();
+    const EvaluationCost cost(original());
+    for (size_t step = 0; step < fresh.size(); ++step) {
+      const auto number = static_cast<int64_t>(step);
+      asked[step] = inputsOf(original(), number, fresh[step], wanted);
+      EvaluationProgress progress("the program on bytes" + stepText(number), cost,
+                                  told());
+      auto outputs =
+          evaluate(original(), asked[step], weights(), progress.hooks(options.stop));
+      if (!outputs)
+        return tl::unexpected(outputs.error());
+      wanted.push_back(std::move(*outputs));
+    }
+    // Bytes that differ by roundings differ by more in a later step.
+    if (options.steps > 1)
+      return {};
+    auto ours = returned.of(wanted.front()), theirs = returned.of(definition.front());
+    if (!ours || !theirs)
+      return tl::unexpected((ours ? theirs : ours).error());
+    return compareQuantized(*ours, *theirs, lines);
+  }
+
+  Expected<void> compareQuantized(const Tensors &ours, const Tensors &theirs,
+                                  std::vector<std::string> &lines) {
+    std::vector<Tensors> moved;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      const std::string where = "program on bytes, output " + std::to_string(i);
+      lines.push_back(where + ": " + distance(ours[i], theirs[i]).str());
+      if (compareTensors(ours[i], theirs[i], options.rtol, options.atol))
+        continue;
+      if (auto ok = findTruth(); !ok)
+        return ok;
+      auto flips = moved.empty() ? evaluateWide(moveToNeighbours)
+                                 : Expected<std::vector<Tensors>>(moved);
+      if (!flips)
+        return tl::unexpected(flips.error());
+      moved = std::move(*flips);
+      auto judged = judgeBytes(ours[i], theirs[i], truth[0][i], moved[0][i]);
+      if (!judged)
+        return makeError(where + ": " + judged.error().message);
+      lines.push_back(where + ": " + *judged);
+    }
+    return {};
   }
 
   Verified verified(std::vector<std::string> lines) const {
@@ -215,8 +270,10 @@ private:
   }
 
   /// The model as one rank of `plain` stands for the model: see VerifySampled.h.
-  Expected<Verified> sampled(const EvaluationCost &cost, double whole,
-                             std::vector<std::string> lines) {
+  Expected<Verified> sampled(double whole, std::vector<std::string> lines) {
+    if (auto ok = compiler.quantize(); !ok)
+      return tl::unexpected(ok.error());
+    const EvaluationCost cost(original());
     const NodeSample sample(original(), cost, options.seed);
     told()("evaluating all of it would take about " + roughly(whole) +
            ": nodes of it are drawn");
@@ -359,6 +416,7 @@ private:
   /// All steps on the virtual ranks of a pipeline, each from what it itself has left.
   Expected<void> comparePipeline(std::vector<std::string> &lines) {
     Job staged = job.upTo(Level::L4);
+    staged.form.keepPairs = false;
     auto made = stageCompiler(staged);
     if (auto ok = made->run(); !ok)
       return ok;

@@ -5,7 +5,9 @@
 #include "partita/Reference/Kernels.h"
 #include "passes/Reference/Evaluate.h"
 
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 using namespace partita;
 
@@ -87,4 +89,46 @@ Expected<void> partita::compareOne(const std::string &where, const HostTensor &a
     return makeError(where + ": " + ok.error().message + "; " + judged.error().message);
   lines.push_back(where + ": " + *judged);
   return {};
+}
+
+void partita::moveToNeighbours(HostTensor &tensor) {
+  const bool isSigned = tensor.type == DType::I8;
+  if ((tensor.type != DType::U8 && !isSigned) || tensor.size() == 0)
+    return;
+  std::mt19937_64 random(static_cast<uint64_t>(tensor.size()));
+  for (int64_t i = 0; i < std::max<int64_t>(1, tensor.size() / 1000); ++i) {
+    auto &byte = tensor.bytes[random() % tensor.bytes.size()];
+    const int least = isSigned ? -128 : 0;
+    const int value = isSigned ? static_cast<int8_t>(byte) : static_cast<int>(byte);
+    const int step = value == least || (value < least + 255 && random() % 2) ? 1 : -1;
+    byte = static_cast<std::byte>(value + step);
+  }
+}
+
+Expected<std::string> partita::judgeBytes(const HostTensor &actual,
+                                          const HostTensor &definition,
+                                          const HostTensor &truth,
+                                          const HostTensor &moved) {
+  if (truth.shape != actual.shape || definition.shape != actual.shape)
+    return makeError("in f64 the model gives another number of elements");
+  const Distance ours = distance(actual, truth), theirs = distance(definition, truth),
+                 flips = distance(moved, truth);
+  std::string text = formatted("errors against f64: largest %.3g and rms %.3g, those of "
+                               "the definition in f32 %.3g and %.3g, of a thousandth of "
+                               "bytes at a neighbour %.3g and %.3g",
+                               ours.largest, ours.rms, theirs.largest, theirs.rms,
+                               flips.largest, flips.rms);
+  if (!isFloat(actual.type)) {
+    auto is = reference::values<int64_t>(actual),
+         wanted = reference::values<int64_t>(definition);
+    int64_t differing = 0;
+    for (size_t i = 0; i < is.size(); ++i)
+      differing += is[i] != wanted[i];
+    text += "; " + std::to_string(differing) + " of " + std::to_string(is.size()) +
+            " integers differ";
+  }
+  if (ours.rms > 3 * theirs.rms + 2 * flips.rms ||
+      ours.largest > 3 * theirs.largest + 2 * flips.largest)
+    return makeError(text);
+  return text;
 }

@@ -46,6 +46,18 @@ Expected<void> compareOne(const std::string &where, const HostTensor &actual,
                           const std::function<Expected<HostTensor>()> &truth,
                           std::vector<std::string> &lines);
 
+/// Moves a thousandth of the bytes of a tensor to a neighbour, at least one; other
+/// tensors stay as they are.
+void moveToNeighbours(HostTensor &tensor);
+
+/// Judges what a program on bytes gives in place of real numbers between pairs
+/// (formIntegers). Its errors against f64 may be 3 times those of the definition in f32,
+/// and twice what a thousandth of bytes at a neighbour do to the output (`moved`).
+/// Returns a line of figures, with the share of integers that differ from the
+/// definition's.
+Expected<std::string> judgeBytes(const HostTensor &actual, const HostTensor &definition,
+                                 const HostTensor &truth, const HostTensor &moved);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_VERIFYCOMPARE_H

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Products and convolutions of 8-bit integers (MatMulInteger, ConvInteger) on 1, 2 and 3 ranks: the
-bits of NumPy's sums in 64 bits, with numbers that saturate where a CPU adds two products in 16. ONNX Runtime is no judge:
-its products saturate on CPUs without VNNI.
+"""Products and convolutions of 8-bit integers (MatMulInteger, ConvInteger, QLinearConv) on 1, 2
+and 3 ranks: the bits of NumPy's sums in 64 bits, scaled in f32, with numbers that saturate where
+a CPU adds two products in 16. ONNX Runtime is no judge: its products saturate on CPUs without
+VNNI.
 
 A sweep: the quick tier has each product on each kind of engine once, and a tenth of the others.
 
@@ -100,6 +101,42 @@ def images():
     yield "conv_row", x[:, :, 0], w[:, :, 0], np.uint8(255), None, {"pads": [1, 1]}
 
 
+def requantized():
+    """Name, image, filter, the zero points, attributes, and how QLinearConv scales: scales of
+    image, filter and result, the result's zero point, and a bias."""
+    random = np.random.default_rng(3)
+    x = extremes(random, (1, 8, 12, 12), np.uint8)
+    w = extremes(random, (12, 8, 3, 3), np.int8)
+    few = np.float32(2) ** random.integers(-9, -5, 12).astype(np.float32)
+    many = random.uniform(1e-3, 2e-2, 12).astype(np.float32)
+    bias = random.integers(-20000, 20000, 12).astype(np.int32)
+    same = {"pads": [1, 1, 1, 1]}
+    # Powers of two put many sums halfway between two numbers.
+    yield "qconv_halves", x, w, np.uint8(77), None, same, \
+        (np.float32(0.25), few, np.float32(0.5), np.uint8(135), bias)
+    yield "qconv_signed", x.view(np.int8), w, np.int8(-3), None, same, \
+        (np.float32(0.02), many, np.float32(0.1), np.int8(-5), bias)
+    yield "qconv_point", x, w[:, :, :1, :1], np.uint8(0), None, {}, \
+        (np.float32(0.02), many, np.float32(0.01), np.uint8(0), bias)
+    yield "qconv_one_scale", x, w, np.uint8(9), None, {"strides": [2, 2]}, \
+        (np.float32(0.02), np.float32(0.003), np.float32(0.02), np.uint8(128), None)
+    yield "qconv_depthwise", np.repeat(x, 2, 1), np.repeat(w[:8, :1], 2, 0), np.uint8(128), \
+        None, {"group": 16, **same}, (np.float32(0.02), np.float32(0.003), np.float32(0.01),
+                                      np.uint8(3), None)
+
+
+def scaled(sums, scales, x):
+    """What QLinearConv makes of sums, by its formula in f32."""
+    ofX, ofW, ofY, zero, bias = scales
+    column = (-1, *[1] * (x.ndim - 2))
+    if bias is not None:
+        sums = sums + bias.reshape(column)
+    factor = (ofX * ofW) / ofY
+    y = np.rint(sums.astype(np.float32) * np.reshape(factor, column)) + np.float32(zero)
+    limits = np.iinfo(zero.dtype)
+    return np.clip(y, limits.min, limits.max).astype(zero.dtype)
+
+
 def convolved(x, w, zx, zw, attributes):
     x, w = x.astype(np.int64), w.astype(np.int64)
     if zx is not None:
@@ -138,21 +175,30 @@ def exact(a, b, za, zb):
     return np.matmul(a, b).astype(np.int32)  # modulo 2^32
 
 
-def write(path, a, b, za, zb, is_weight, attributes=None):
+def write(path, a, b, za, zb, is_weight, attributes=None, scales=None):
     feeds = {"a": a} if is_weight else {"a": a, "b": b}
     constants = {"b": b} if is_weight else {}
     names = ["a", "b", "", ""]
     for i, (name, value) in enumerate([("za", za), ("zb", zb)]):
         if value is not None:
             constants[name], names[2 + i] = np.asarray(value), name
+    kind, result = "MatMulInteger" if attributes is None else "ConvInteger", "INT32"
+    if scales:
+        kind, result = "QLinearConv", "UINT8" if scales[3].dtype == np.uint8 else "INT8"
+        for name, value in zip(["sa", "sb", "sy", "zy", "bias"], scales):
+            if value is not None:
+                constants[name] = np.asarray(value)
+        for name, value in [("za", np.zeros((), a.dtype)), ("zb", np.zeros((), b.dtype))]:
+            constants.setdefault(name, value)
+        names = ["a", "sa", "za", "b", "sb", "zb", "sy", "zy",
+                 "bias" if "bias" in constants else ""]
     while not names[-1]:
         names.pop()
     info = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
             for n, x in feeds.items()]
     graph = helper.make_graph(
-        [helper.make_node("MatMulInteger" if attributes is None else "ConvInteger", names,
-                          ["y"], "product", **(attributes or {}))], "main", info,
-        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)],
+        [helper.make_node(kind, names, ["y"], "product", **(attributes or {}))], "main", info,
+        [helper.make_tensor_value_info("y", getattr(onnx.TensorProto, result), None)],
         [numpy_helper.from_array(x, n) for n, x in constants.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
@@ -160,7 +206,8 @@ def write(path, a, b, za, zb, is_weight, attributes=None):
     return feeds
 
 
-def run(partita, work, path, feeds, options, environment):
+def run(partita, work, path, feeds, options, environment, outputs=1):
+    """The first outputs of a model."""
     given = []
     for option in options:
         if isinstance(option, dict):
@@ -179,7 +226,8 @@ def run(partita, work, path, feeds, options, environment):
                               text=True, env={**os.environ, **environment})
         if done.returncode:
             raise RuntimeError(done.stderr.strip())
-    return numpy_helper.to_array(onnx.load_tensor(work / "outputs" / "output_0.pb"))
+    return [numpy_helper.to_array(onnx.load_tensor(work / "outputs" / f"output_{i}.pb"))
+            for i in range(outputs)]
 
 
 def meshes_of(a, b, attributes=None):
@@ -202,6 +250,10 @@ def everything():
               for name, a, b, za, zb, is_weight in cases()]
     models += [(name, (x, w, zx, zw, True, attributes), convolved(x, w, zx, zw, attributes),
                 meshes_of(x, w, attributes)) for name, x, w, zx, zw, attributes in images()]
+    models += [(name, (x, w, zx, zw, True, attributes, scales),
+                scaled(convolved(x, w, zx, zw, attributes), scales, x),
+                meshes_of(x, w, attributes))
+               for name, x, w, zx, zw, attributes, scales in requantized()]
     for name, operands, expected, meshes in models:
         for (mesh, given), way in itertools.product(meshes, WAYS):
             yield name, operands, expected, way, mesh, given
@@ -221,8 +273,8 @@ def main():
             work = pathlib.Path(folder)
             feeds = write(work / "model.onnx", *operands)
             try:
-                got = run(partita, work, work / "model.onnx", feeds, [*options, *given],
-                          environment)
+                [got] = run(partita, work, work / "model.onnx", feeds, [*options, *given],
+                            environment)
                 wrong = np.count_nonzero(got != expected)
                 if got.shape != expected.shape or wrong:
                     raise RuntimeError(f"{wrong} of {expected.size} differ")

@@ -69,7 +69,7 @@ def Graph_ContractBlocksOp : Graph_InferredOp<"contract_blocks"> {
 }
 
 def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::engine(true)";
+  let kernel = "::partita::kernels::OpFacts::engine(true, true)";
   let summary = "Convolution of [N, C, spatial…] by [O, C/group, kernel…]";
   let description = [{
     `pads` holds the low pads of every spatial dim, then the high ones; they may be

@@ -51,7 +51,9 @@ def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", [LinearMin<[0]>]> {
 }
 def Graph_FloorOp : Graph_UnaryOp<"floor", "Floor", "floor(x)">;
 def Graph_CeilOp : Graph_UnaryOp<"ceil", "Ceil", "ceil(x)">;
-def Graph_RoundOp : Graph_UnaryOp<"round", "Round", "round(x)">;
+def Graph_RoundOp : Graph_UnaryOp<"round", "Round", "round(x)"> {
+  let post = "Round";
+}
 def Graph_SoftplusOp
     : Graph_UnaryOp<"softplus", "Softplus", "max(x, 0) + log(1 + exp(-abs(x)))"> {
   let gradient = "x / (1 + exp(-y))";
@@ -192,10 +194,14 @@ def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", []>;
 def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", []>;
 def Graph_MaxOp : Graph_BinaryOp<"max", "", "max(x, y)",
                                  [LinearMax<[0]>, LinearMax<[1]>, LinearMax<[0, 1]>,
-                                  LinearMin<[0]>, LinearMin<[1]>]>;
+                                  LinearMin<[0]>, LinearMin<[1]>]> {
+  let post = "Max";
+}
 def Graph_MinOp : Graph_BinaryOp<"min", "", "min(x, y)",
                                  [LinearMax<[0]>, LinearMax<[1]>, LinearMin<[0]>,
-                                  LinearMin<[1]>, LinearMin<[0, 1]>]>;
+                                  LinearMin<[1]>, LinearMin<[0, 1]>]> {
+  let post = "Min";
+}
 def Graph_PReluOp : Graph_BinaryOp<"prelu", "PRelu", "select(x < 0, x * y, x)", []>;
 
 // Comparison and logic.
@@ -250,6 +256,7 @@ def Graph_CastOp : Graph_ElementwiseOp<
     has no integer); those to wider floats, and to integers that wrap no later, with sums
     and products.
   }];
+  let post = "Cast";
   let arguments = (ins Graph_Tensor:$input, TypeAttr:$to);
   let elementType = [{ Adaptor(operands, attributes, properties, regions).getTo() }];
 }

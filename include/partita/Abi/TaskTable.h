@@ -145,7 +145,11 @@ enum partita_format {
   X(LINEAR, "linear")           /* alpha·x + beta */                                     \
   X(BINARY_ADD, "binary-add")                                                            \
   X(BINARY_SUB, "binary-sub")                                                            \
-  X(BINARY_MUL, "binary-mul")
+  X(BINARY_MUL, "binary-mul")                                                            \
+  X(ROUND, "round") /* to the nearest integer, of two the even one */                    \
+  X(TO_F32, "to-f32")                                                                    \
+  X(TO_U8, "to-u8") /* a number that the type has: a clip stands before it */            \
+  X(TO_I8, "to-i8")
 
 enum partita_post_op {
 #define X(NAME, TEXT) PARTITA_POST_##NAME,

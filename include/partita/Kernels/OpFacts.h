@@ -21,11 +21,28 @@ namespace partita::kernels {
 enum class OpKind : uint8_t { Other, Pointwise, Row, Indexed, View, Engine, Attention };
 
 /// A pointwise function that engines may apply to what they have computed.
-enum class Post : uint8_t { None, Relu, HardSwish, HardSigmoid, Clip, Add, Sub, Mul };
+enum class Post : uint8_t {
+  None,
+  Relu,
+  HardSwish,
+  HardSigmoid,
+  Clip,
+  Add,
+  Sub,
+  Mul,
+  // Of calls that requantize.
+  Max,
+  Min,
+  Round,
+  Cast
+};
 
 struct OpFacts {
   OpKind kind = OpKind::Other;
   Post post = Post::None;
+  /// Engine: whether its call, of 8-bit integers, applies functions to their sums in i32,
+  /// casts included.
+  bool requantizes = false;
   /// Parameters of the function: Relu has the slope of negative numbers, HardSigmoid its
   /// slope and its offset.
   double alpha = 0, beta = 0;
@@ -60,9 +77,9 @@ struct OpFacts {
     facts.steps = steps, facts.post = post, facts.alpha = alpha, facts.beta = beta;
     return facts;
   }
-  static OpFacts engine(bool takesPostOps) {
+  static OpFacts engine(bool takesPostOps, bool requantizes = false) {
     OpFacts facts = of(OpKind::Engine);
-    facts.takesPostOps = takesPostOps;
+    facts.takesPostOps = takesPostOps, facts.requantizes = requantizes;
     return facts;
   }
   static OpFacts row(std::vector<int64_t> dims) {

@@ -43,6 +43,8 @@ struct CallAbilities {
   bool addsToResult = true;
   /// Whether weights may be packed once, in a form that calls read faster.
   bool packsWeights = true;
+  /// Whether a convolution of 8-bit integers applies functions to its sums, and casts.
+  bool requantizes = true;
 };
 
 /// Which images calls read and write.
@@ -77,7 +79,8 @@ struct Target {
   double farTensor = 2 << 20;
   /// Ops of a kernel. Longer kernels gain nothing and compile slowly.
   int maxOps = 64;
-  /// Post-ops of a call. More operands than this spill registers in every iteration.
+  /// Post-ops of a call, or operands of those of a call that requantizes. More operands
+  /// than this spill registers in every iteration.
   size_t maxPostOps = 4;
   /// Values that a kernel stores beside the results of its root. More streams than this
   /// leave the first-level cache's ways to one another.

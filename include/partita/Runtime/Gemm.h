@@ -51,6 +51,11 @@ std::unique_ptr<engine::Call> byteConv(const task::Conv &params, bool isWide);
 /// multiple of 8 numbers. A weight that is computed is packed in every run.
 std::unique_ptr<engine::Call> blockMatMul(const task::BlockMatMul &params, bool isWide);
 
+/// The call of a convolution of 8-bit integers with post-ops, by a call of the same
+/// convolution without; null where there are no kernels for the post-ops.
+std::unique_ptr<engine::Call> requantized(const task::Conv &params,
+                                          std::unique_ptr<engine::Call> sums);
+
 } // namespace partita::gemm
 
 #endif // PARTITA_RUNTIME_GEMM_H

@@ -30,6 +30,17 @@ struct Post {
   void run(std::span<void *const> operands) const;
 };
 
+/// Post-ops of a convolution's sums in i32: every step gives a number of its type.
+struct Requantization {
+  std::vector<int64_t> dims; ///< of the result
+  std::vector<task::PostOp> post;
+  std::vector<size_t> order; ///< as in Post
+
+  /// The number that the sum at these indices becomes; all types have it in f64.
+  double of(int32_t sum, std::span<const int64_t> index,
+            std::span<void *const> operands) const;
+};
+
 /// x after a unary post-op.
 double applyUnary(const task::PostOp &op, double x);
 double applyBinary(int64_t kind, double x, double y);

@@ -142,7 +142,28 @@ template <typename P> void bytes(Ranges &r, const P &p) {
       r.fail("an operand has a type of its own, and one is no 8-bit integer");
   if (static_cast<DType>(p.dtype) != DType::I32)
     r.fail("sums of products of 8-bit integers are not of i32");
-  r.count("the number of post-ops of integers", p.post.size(), 0, 0);
+}
+/// Post-ops of sums in i32: each a function of numbers of the type that they have by
+/// then.
+void checkRequantization(Ranges &r, const std::vector<PostOp> &ops) {
+  auto type = DType::I32;
+  for (const PostOp &op : ops) {
+    const bool isSum = op.kind == PARTITA_POST_BINARY_ADD ||
+                       op.kind == PARTITA_POST_BINARY_SUB ||
+                       (op.kind == PARTITA_POST_LINEAR && op.alpha == 1);
+    const DType after = typeAfter(op.kind, type);
+    const bool isCast = op.kind >= PARTITA_POST_TO_F32;
+    if (byteWidth(type) == 1 || (type == DType::I32 && !isSum && after != DType::F32) ||
+        (type == DType::F32 && isCast && after == DType::F32))
+      r.fail("a post-op of " + std::string(name(type)) + " is of kind " +
+             std::to_string(op.kind));
+    type = after;
+  }
+}
+/// Post-ops of other sums keep their type.
+void keepType(Ranges &r, const std::vector<PostOp> &ops) {
+  for (const PostOp &op : ops)
+    r.range("a post-op", op.kind, 0, PARTITA_POST_BINARY_MUL);
 }
 void check(Ranges &r, const MatMul &p) {
   r.size("m", p.m, 1);
@@ -153,6 +174,7 @@ void check(Ranges &r, const MatMul &p) {
   r.range("bias_mask", p.bias_mask, 0, 3);
   r.range("bias_mask of integers", isOfBytes(p) ? p.bias_mask : 0, 0, 0);
   bytes(r, p);
+  r.count("the number of post-ops of integers", isOfBytes(p) ? p.post.size() : 0, 0, 0);
   r.count("the number of batch dims", p.batch.size(), 0, 10);
   for (const BatchDim &d : p.batch) {
     r.size("a batch dim", d.size, 1);
@@ -160,6 +182,7 @@ void check(Ranges &r, const MatMul &p) {
       r.size("a batch stride", stride);
   }
   r.postOps(p.post);
+  keepType(r, p.post);
 }
 void check(Ranges &r, const BlockMatMul &p) {
   r.size("m", p.m, 1);
@@ -190,8 +213,13 @@ template <typename P> void checkImages(Ranges &r, const P &p) {
 void check(Ranges &r, const Conv &p) {
   checkImages(r, p);
   r.range("has_bias of integers", isOfBytes(p) && p.has_bias, 0, 0);
+  r.range("adds_to_result of integers", isOfBytes(p) && p.adds_to_result, 0, 0);
   bytes(r, p);
   r.postOps(p.post);
+  if (isOfBytes(p))
+    checkRequantization(r, p.post);
+  else
+    keepType(r, p.post);
 }
 void check(Ranges &r, const ConvBackwardFilter &p) { checkImages(r, p); }
 void check(Ranges &r, const Pool &p) {
@@ -339,7 +367,8 @@ NeedList needsOf(const Conv &p, int64_t) {
     dims.push_back(d.out);
   }
   Needs needs(p.dtype);
-  needs.add(src, byteWidth(lhsType(p))).add(weights, byteWidth(rhsType(p))).add(dst);
+  needs.add(src, byteWidth(lhsType(p))).add(weights, byteWidth(rhsType(p)));
+  needs.add(dst, byteWidth(resultType(p)));
   needs.add({p.out_channels}, p.has_bias == 0).absent();
   addPostOperands(needs, p.post, dims);
   return needs.finish();

@@ -161,7 +161,22 @@ std::pair<size_t, size_t> task::writtenOperands(const Params &params,
   return {result, result + 1};
 }
 
-bool task::isBinary(int64_t postKind) { return postKind >= PARTITA_POST_BINARY_ADD; }
+bool task::isBinary(int64_t postKind) {
+  return postKind >= PARTITA_POST_BINARY_ADD && postKind <= PARTITA_POST_BINARY_MUL;
+}
+
+DType task::typeAfter(int64_t postKind, DType type) {
+  switch (postKind) {
+  case PARTITA_POST_TO_F32:
+    return DType::F32;
+  case PARTITA_POST_TO_U8:
+    return DType::U8;
+  case PARTITA_POST_TO_I8:
+    return DType::I8;
+  default:
+    return type;
+  }
+}
 
 using Builder = flatbuffers::FlatBufferBuilder;
 

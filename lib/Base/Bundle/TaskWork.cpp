@@ -49,8 +49,11 @@ template <typename P> Work convolution(const P &p, bool transposed) {
       real(p.in_channels) * real(p.out_channels) / real(p.groups) * of.window;
   double src = real(p.batch) * real(p.in_channels) * of.in;
   double dst = real(p.batch) * real(p.out_channels) * of.out;
+  double width = widthOf(p.dtype);
+  if constexpr (requires { p.post; })
+    width = static_cast<double>(byteWidth(resultType(p)));
   return {2 * weights * real(p.batch) * (transposed ? of.in : of.out),
-          bytesOf(p, src, weights) + dst * widthOf(p.dtype)};
+          bytesOf(p, src, weights) + dst * width};
 }
 
 template <typename P> std::vector<int64_t> resultDims(const P &p) {

@@ -38,8 +38,12 @@ double postOp(const task::PostOp &post, double x, double y) {
     return x + y;
   case PARTITA_POST_BINARY_SUB:
     return x - y;
-  default:
+  case PARTITA_POST_BINARY_MUL:
     return x * y;
+  case PARTITA_POST_ROUND:
+    return std::nearbyint(x);
+  default: // casts
+    return x;
   }
 }
 
@@ -77,6 +81,7 @@ int64_t placeOf(const Element &e, uint64_t mask) {
 int stepOf(const std::vector<task::PostOp> &posts, const Element &e, double value,
            int next, size_t operand, DType type, Operands &operands) {
   for (const task::PostOp &post : posts) {
+    type = task::typeAfter(post.kind, type);
     double y = task::isBinary(post.kind)
                    ? operands.at(operand++, type, placeOf(e, post.mask))
                    : 0;
@@ -186,7 +191,7 @@ std::optional<Element> elementOf(const task::Conv &p, Operands &operands) {
     at.assign(index.begin() + 2, index.end());
     e.place = imagePlace(p, p.dst_format, false, index[0], index[1], at);
     own = index;
-    return isBad(operands.at(task::ConvDst, type, e.place));
+    return isBad(operands.at(task::ConvDst, task::resultType(p), e.place));
   });
   if (!found)
     return std::nullopt;

@@ -74,12 +74,25 @@ struct TypeOf {
       if (operand == task::BlockMatMulZeros)
         return static_cast<DType>(p.zero_dtype.value_or(p.dtype));
     }
-    if constexpr (requires { p.more; })
+    if constexpr (std::is_base_of_v<task::Conv, P>)
+      return ofConv(p);
+    else if constexpr (requires { p.more; })
       return static_cast<DType>(task::itemOf(p, operand / 2).dtype);
     else if constexpr (requires { p.dtype; })
       return static_cast<DType>(p.dtype);
     else
       return DType::U8; // nothing is read or written
+  }
+  /// Post-ops' operands have the type of the number by then.
+  DType ofConv(const task::Conv &p) const {
+    auto type = static_cast<DType>(p.dtype);
+    size_t next = task::ConvPost;
+    for (const task::PostOp &op : p.post) {
+      type = task::typeAfter(op.kind, type);
+      if (task::isBinary(op.kind) && next++ == operand)
+        return type;
+    }
+    return operand == task::ConvDst ? type : static_cast<DType>(p.dtype);
   }
 };
 

@@ -13,6 +13,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ByteTiles.h"
+#include "Requantize.h"
 
 #include "partita/Runtime/Gemm.h"
 #include "partita/Runtime/Team.h"
@@ -53,9 +54,10 @@ struct PackedFilter : Call::Weight {
 /// Parts that all ways to convolve have.
 class ByteConv : public Call {
 public:
-  ByteConv(const task::Conv &params)
-      : p(params), dims(threeDims(p.spatial)), inGroup(p.in_channels / p.groups),
-        outGroup(p.out_channels / p.groups), isSigned(task::lhsType(p) == DType::I8) {
+  ByteConv(const task::Conv &params, bool isWide)
+      : p(params), requantizer(p, isWide), dims(threeDims(p.spatial)),
+        inGroup(p.in_channels / p.groups), outGroup(p.out_channels / p.groups),
+        isSigned(task::lhsType(p) == DType::I8) {
     for (const task::SpatialDim &d : dims)
       taps *= d.kernel, inPixels *= d.in, outPixels *= d.out;
     summands = taps * inGroup;
@@ -87,9 +89,6 @@ protected:
   /// Runs `units` on as many parts of the scratch as there are threads.
   bool runUnits(std::span<void *const> operands, const Weight *weight, int64_t units,
                 auto &&body) const noexcept;
-  /// Sums of a pixel of the result, from a channel on, go where they belong.
-  void store(const Part &part, int64_t pixel, int64_t channel, int64_t count,
-             const int32_t *sums) const;
   /// A number of the filter as it is stored.
   int16_t weightAt(const void *raw, int64_t place) const {
     return task::rhsType(p) == DType::I8
@@ -99,10 +98,12 @@ protected:
   std::string storedForm(const char *what) const;
 
   task::Conv p;
+  Requantizer requantizer;
   Dims3 dims;
   int64_t inGroup, outGroup, taps = 1, inPixels = 1, outPixels = 1, summands = 1;
   bool isSigned;
   int64_t imageBytes = 0, ownFilter = 0, perPart = 0;
+  int64_t imageSlack = 0; ///< bytes behind the image that may be read
   int parts = 1;
 };
 
@@ -118,8 +119,14 @@ public:
 private:
   void packPanel(const void *raw, int64_t number, char *to) const;
   void unit(const Part &part, int64_t number) const;
-  void readPixel(const Part &part, int64_t pixel, int64_t group, char *to) const;
-  void readRun(const uint8_t *from, int64_t count, char *to) const;
+  /// Of a pixel of the result.
+  struct Position {
+    int64_t image, z, y, x;
+  };
+  Position positionOf(int64_t pixel) const;
+  void next(Position &at) const;
+  void readPixel(const Part &part, const Position &at, int64_t group, char *to) const;
+  void readRun(const uint8_t *from, int64_t count, int64_t readable, char *to) const;
   void fillRun(int64_t count, char *to) const;
   bool isDirect() const;
   const int32_t *beginOf(const char *filter, int64_t panel) const {
@@ -138,7 +145,7 @@ private:
 /// A filter per channel.
 class DepthwiseConv final : public ByteConv {
 public:
-  explicit DepthwiseConv(const task::Conv &params);
+  DepthwiseConv(const task::Conv &params, bool isWide);
   Expected<void> pack(const void *raw, void *packed) const override;
   bool run(Frame &, std::span<void *const> operands,
            const Weight *weight) const noexcept override;
@@ -157,7 +164,8 @@ private:
 
 void ByteConv::setMemory(int64_t partBytes, int64_t filterBytes, const char *form) {
   perPart = aligned(partBytes);
-  imageBytes = isCopied() ? aligned(p.batch * inPixels * p.in_channels) : 0;
+  imageSlack = isCopied() ? 64 : 0;
+  imageBytes = isCopied() ? aligned(p.batch * inPixels * p.in_channels) + imageSlack : 0;
   if (p.weights_packed) {
     memory.packed = static_cast<uint64_t>(filterBytes);
     weightForm = {storedForm(form), form};
@@ -218,19 +226,6 @@ bool ByteConv::runUnits(std::span<void *const> operands, const Weight *weight,
   return true;
 }
 
-void ByteConv::store(const Part &part, int64_t pixel, int64_t channel, int64_t count,
-                     const int32_t *sums) const {
-  auto *dst = static_cast<int32_t *>(part.operands[task::ConvDst]);
-  if (p.dst_format == PARTITA_FORMAT_CHANNELS_LAST) {
-    std::memcpy(dst + pixel * p.out_channels + channel, sums,
-                static_cast<size_t>(count) * sizeof(int32_t));
-    return;
-  }
-  dst += (pixel / outPixels * p.out_channels + channel) * outPixels + pixel % outPixels;
-  for (int64_t i = 0; i < count; ++i)
-    dst[i * outPixels] = sums[i];
-}
-
 /// How many threads are worth waking.
 static int partsFor(double products, int64_t units) {
   constexpr double worth = 1 << 18;
@@ -243,7 +238,8 @@ static int partsFor(double products, int64_t units) {
 //===----------------------------------------------------------------------===//
 
 TiledConv::TiledConv(const task::Conv &params, const ByteKernels &kernels)
-    : ByteConv(params), kernels(kernels), steps(ceilDiv(summands, kernels.summands)),
+    : ByteConv(params, kernels.leftBytes == 1), kernels(kernels),
+      steps(ceilDiv(summands, kernels.summands)),
       groupPanels(ceilDiv(outGroup, kernels.columns)),
       panelBytes(steps * kernels.columns * 4), rowBytes(steps * 4),
       pixels(p.batch * outPixels), shift(kernels.leftBytes == 1 && isSigned ? 128 : 0) {
@@ -316,14 +312,20 @@ Expected<void> TiledConv::pack(const void *raw, void *packed) const {
   return {};
 }
 
-void TiledConv::readRun(const uint8_t *from, int64_t count, char *to) const {
+/// May write 31 elements too many, which the next run overwrites.
+void TiledConv::readRun(const uint8_t *from, int64_t count, int64_t readable,
+                        char *to) const {
+  constexpr int64_t atOnce = 32;
   if (kernels.leftBytes == 2) {
     widenBytes(from, isSigned, count, reinterpret_cast<int16_t *>(to));
-  } else if (!shift) {
-    std::memcpy(to, from, static_cast<size_t>(count));
-  } else {
+  } else if (shift) {
     for (int64_t i = 0; i < count; ++i)
       to[i] = static_cast<char>(from[i] ^ 0x80);
+  } else if (ceilDiv(count, atOnce) * atOnce <= readable) {
+    for (int64_t i = 0; i < count; i += atOnce)
+      std::memcpy(to + i, from + i, atOnce);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(count));
   }
 }
 
@@ -332,13 +334,34 @@ void TiledConv::fillRun(int64_t count, char *to) const {
   std::memset(to, shift, static_cast<size_t>(count * kernels.leftBytes));
 }
 
-void TiledConv::readPixel(const Part &part, int64_t pixel, int64_t group,
+TiledConv::Position TiledConv::positionOf(int64_t pixel) const {
+  const auto &[depth, height, width] = dims;
+  const int64_t place = pixel % outPixels;
+  return {pixel / outPixels, place / width.out / height.out,
+          place / width.out % height.out, place % width.out};
+}
+
+void TiledConv::next(Position &at) const {
+  const auto &[depth, height, width] = dims;
+  if (++at.x < width.out)
+    return;
+  at.x = 0;
+  if (++at.y < height.out)
+    return;
+  at.y = 0;
+  if (++at.z < depth.out)
+    return;
+  at.z = 0;
+  ++at.image;
+}
+
+void TiledConv::readPixel(const Part &part, const Position &at, int64_t group,
                           char *to) const {
   const auto &[depth, height, width] = dims;
-  const int64_t image = pixel / outPixels, place = pixel % outPixels;
-  const int64_t column = place % width.out * width.stride - width.padBegin;
-  const int64_t row = place / width.out % height.out * height.stride - height.padBegin;
-  const int64_t slice = place / width.out / height.out * depth.stride - depth.padBegin;
+  const int64_t column = at.x * width.stride - width.padBegin;
+  const int64_t row = at.y * height.stride - height.padBegin;
+  const int64_t slice = at.z * depth.stride - depth.padBegin;
+  const uint8_t *end = part.image + p.batch * inPixels * p.in_channels + imageSlack;
   const int64_t runBytes = inGroup * kernels.leftBytes;
   // Taps of a row lie side by side where nothing is between them.
   const bool isRun = width.dilation == 1 && p.groups == 1;
@@ -353,11 +376,11 @@ void TiledConv::readPixel(const Part &part, int64_t pixel, int64_t group,
       }
       const uint8_t *line =
           part.image + group * inGroup +
-          ((image * depth.in + z) * height.in + y) * width.in * p.in_channels;
+          ((at.image * depth.in + z) * height.in + y) * width.in * p.in_channels;
       if (isRun) {
         fillRun(before * inGroup, to);
-        readRun(line + (column + before) * inGroup, (behind - before) * inGroup,
-                to + before * runBytes);
+        const uint8_t *from = line + (column + before) * inGroup;
+        readRun(from, (behind - before) * inGroup, end - from, to + before * runBytes);
         fillRun((width.kernel - behind) * inGroup, to + behind * runBytes);
         continue;
       }
@@ -366,7 +389,8 @@ void TiledConv::readPixel(const Part &part, int64_t pixel, int64_t group,
         if (x < 0 || x >= width.in)
           fillRun(inGroup, to + w * runBytes);
         else
-          readRun(line + x * p.in_channels, inGroup, to + w * runBytes);
+          readRun(line + x * p.in_channels, inGroup, end - (line + x * p.in_channels),
+                  to + w * runBytes);
       }
     }
   if (const int64_t rest = steps * kernels.summands - summands; rest > 0)
@@ -385,8 +409,9 @@ void TiledConv::unit(const Part &part, int64_t number) const {
     leftRow = p.in_channels;
     left = reinterpret_cast<const char *>(part.image) + begin * leftRow + group * inGroup;
   } else {
-    for (int64_t pixel = begin; pixel < end; ++pixel)
-      readPixel(part, pixel, group, part.scratch + (pixel - begin) * rowBytes);
+    Position at = positionOf(begin);
+    for (int64_t pixel = begin; pixel < end; ++pixel, next(at))
+      readPixel(part, at, group, part.scratch + (pixel - begin) * rowBytes);
   }
   alignas(64) int32_t sums[mostByteRows * mostByteColumns];
   const int64_t rowTiles = ceilDiv(end - begin, kernels.rows);
@@ -401,9 +426,8 @@ void TiledConv::unit(const Part &part, int64_t number) const {
       const int64_t rows = (t + 1) * (end - begin) / rowTiles - from;
       tile.left = left + from * leftRow;
       kernels.tile[rows - 1](tile);
-      for (int64_t r = 0; r < rows; ++r)
-        store(part, begin + from + r, group * outGroup + first, columns,
-              sums + r * kernels.columns);
+      requantizer.run(part.operands, {sums, kernels.columns, rows, columns, begin + from,
+                                      group * outGroup + first});
     }
   }
 }
@@ -418,13 +442,16 @@ bool TiledConv::run(Frame &, std::span<void *const> operands,
 // A filter per channel
 //===----------------------------------------------------------------------===//
 
-DepthwiseConv::DepthwiseConv(const task::Conv &params)
-    : ByteConv(params), pairs(ceilDiv(taps, 2)) {
+/// Of the sums of a pixel and what vectors read behind them.
+static int64_t sumBytes(int64_t channels) { return aligned(4 * channels) + 64; }
+
+DepthwiseConv::DepthwiseConv(const task::Conv &params, bool isWide)
+    : ByteConv(params, isWide), pairs(ceilDiv(taps, 2)) {
   const int64_t rows = p.batch * dims[0].out * dims[1].out;
   parts = partsFor(4 * double(p.out_channels) * double(outPixels) * double(taps), rows);
   const int64_t channels = p.out_channels;
   // Sums of a pixel, its taps, and a pixel of zeros.
-  setMemory(aligned(4 * channels) +
+  setMemory(sumBytes(channels) +
                 aligned(2 * pairs * static_cast<int64_t>(sizeof(void *))) + channels,
             ceilDiv(channels, depthwiseChannels) * pairs * 64, "pairs of taps");
 }
@@ -442,7 +469,7 @@ void DepthwiseConv::row(const Part &part, int64_t number) const {
   const auto &[depth, height, width] = dims;
   const int64_t channels = p.out_channels;
   auto *sums = reinterpret_cast<int32_t *>(part.scratch);
-  auto *at = reinterpret_cast<const uint8_t **>(part.scratch + aligned(4 * channels));
+  auto *at = reinterpret_cast<const uint8_t **>(part.scratch + sumBytes(channels));
   auto *zeros = reinterpret_cast<uint8_t *>(at) +
                 aligned(2 * pairs * static_cast<int64_t>(sizeof(void *)));
   std::memset(zeros, 0, static_cast<size_t>(channels));
@@ -472,7 +499,10 @@ void DepthwiseConv::row(const Part &part, int64_t number) const {
                             channels;
         }
     depthwisePixel(pixel);
-    store(part, number * width.out + x, 0, channels, sums);
+    for (int64_t c = 0; c < channels; c += mostByteColumns)
+      requantizer.run(part.operands,
+                      {sums + c, 0, 1, std::min(mostByteColumns, channels - c),
+                       number * width.out + x, c});
   }
 }
 
@@ -492,12 +522,14 @@ std::unique_ptr<Call> gemm::byteConv(const task::Conv &p, bool isWide) {
   double most = double(p.batch) * double(p.in_channels) * double(p.out_channels);
   for (const task::SpatialDim &d : p.spatial)
     most *= double(d.in) * double(d.out) * double(d.kernel);
-  if (!kernels || !task::isOfBytes(p) || p.adds_to_result || p.has_bias || most > 1e18)
+  if (!kernels || !task::isOfBytes(p) || p.adds_to_result || p.has_bias || most > 1e18 ||
+      !Requantizer::takes(p))
     return nullptr;
+  isWide &= quadKernels() != nullptr;
   if (p.groups == p.in_channels && p.groups == p.out_channels &&
       p.groups >= depthwiseChannels)
-    return std::make_unique<DepthwiseConv>(p);
-  if (isWide && task::rhsType(p) == DType::I8 && quadKernels())
+    return std::make_unique<DepthwiseConv>(p, isWide);
+  if (isWide && task::rhsType(p) == DType::I8)
     kernels = quadKernels();
   return std::make_unique<TiledConv>(p, *kernels);
 }

@@ -364,11 +364,33 @@ static std::optional<task::Conv> withWholeStrides(const task::Conv &p) {
   return whole;
 }
 
+/// A convolution of bytes with post-ops whose sums oneDNN leaves in scratch, where that
+/// is the fastest: its own post-ops round otherwise, and windows of 1 × 1 take as long by
+/// kernels that need no second way through the caches. Else null.
+static std::unique_ptr<Call> requantizing(const task::Conv &p, const WeightForm *form,
+                                          Products products) {
+  const bool isPoint = p.groups == 1 && std::ranges::all_of(p.spatial, [](const auto &d) {
+                         return d.kernel == 1;
+                       });
+  if (p.post.empty() || isPoint || products == Products::Own || !typesOf(p) ||
+      p.dst_format != PARTITA_FORMAT_CHANNELS_LAST)
+    return nullptr;
+  task::Conv sums = p;
+  sums.post.clear();
+  auto call = onednn::createConv(sums, false, form, products);
+  return call && !(*call)->implementation().starts_with("loops")
+             ? gemm::requantized(p, std::move(*call))
+             : nullptr;
+}
+
 MadeCall onednn::createConv(const task::Conv &params, bool transposed,
                             const WeightForm *form, Products products) {
   auto types = typesOf(params);
   const bool isOfBytes = !transposed && task::isOfBytes(params);
-  if (isOfBytes && (!types || products == Products::Own))
+  if (isOfBytes)
+    if (auto call = requantizing(params, form, products))
+      return std::unique_ptr<Call>(std::move(call));
+  if (isOfBytes && (!types || products == Products::Own || !params.post.empty()))
     if (auto own = ownBytes(params, form, products))
       return own;
   if (!types)

@@ -229,8 +229,11 @@ public:
     }
     post.target = task::ConvDst;
     post.firstOperand = task::ConvPost;
-    post.post = p.post;
     post.order = task::imageOrder(p.dst_format, post.dims.size());
+    if (task::isOfBytes(p))
+      requantization = {post.dims, p.post, post.order};
+    else
+      post.post = p.post;
     units = p.batch * p.out_channels;
     work = elementCount(outBox) * elementCount(kernelBox) * p.in_channels / p.groups;
   }
@@ -250,10 +253,23 @@ private:
     forBox(outBox, [&](const int64_t *out) {
       Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
       sum += taps<T, A, B>(operands, n, oc, out);
-      T &to = target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)];
+      const int64_t place = n * dst.batch + oc * dst.channel + offset(out, dst.spatial);
+      if (!requantization.post.empty())
+        return requantize(operands, place, static_cast<int32_t>(sum), n, oc, out);
+      T &to = target[place];
       if (p.adds_to_result)
         sum += static_cast<Sum<T>>(load(to));
       to = store<T>(static_cast<Compute<T>>(sum));
+    });
+  }
+
+  void requantize(Operands operands, int64_t place, int32_t sum, int64_t n, int64_t oc,
+                  const int64_t *out) const {
+    const int64_t index[] = {n, oc, out[0], out[1], out[2]};
+    const double value = requantization.of(sum, index, operands);
+    visitType(task::resultType(p), [&]<typename R>() {
+      static_cast<R *>(operands[task::ConvDst])[place] =
+          store<R>(static_cast<Compute<R>>(value));
     });
   }
 
@@ -288,6 +304,7 @@ private:
   bool transposed;
   ImageStrides src, dst;
   std::vector<int64_t> outBox, kernelBox;
+  Requantization requantization;
 };
 
 /// A unit is a filter: what an output channel has of the inputs' gradients.

@@ -5,6 +5,7 @@
 #include "partita/Base/Scalar.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace partita;
 using namespace partita::plain;
@@ -20,6 +21,12 @@ double plain::applyUnary(const task::PostOp &op, double x) {
     return std::clamp<double>(double(op.alpha) * x + op.beta, 0.0, 1.0);
   case PARTITA_POST_CLIP:
     return std::min<double>(std::max<double>(x, op.alpha), op.beta);
+  case PARTITA_POST_ROUND:
+    return std::nearbyint(x);
+  case PARTITA_POST_TO_F32:
+  case PARTITA_POST_TO_U8:
+  case PARTITA_POST_TO_I8:
+    return x;
   default: // LINEAR
     return double(op.alpha) * x + op.beta;
   }
@@ -103,4 +110,36 @@ void Post::run(std::span<void *const> operands) const {
       loops.rows(static_cast<T *>(operands[target]), begin, end);
     });
   });
+}
+
+/// The nearest number of the type; sums wrap.
+static double rounded(double x, DType type) {
+  return type == DType::F32   ? double(static_cast<float>(x))
+         : type == DType::I32 ? double(static_cast<int32_t>(
+                                    static_cast<uint32_t>(static_cast<int64_t>(x))))
+                              : x;
+}
+
+double Requantization::of(int32_t sum, std::span<const int64_t> index,
+                          std::span<void *const> operands) const {
+  auto type = DType::I32;
+  double value = sum;
+  size_t next = task::ConvPost;
+  for (const task::PostOp &op : post) {
+    type = task::typeAfter(op.kind, type);
+    if (!task::isBinary(op.kind)) {
+      value = rounded(applyUnary(op, value), type);
+      continue;
+    }
+    int64_t place = 0;
+    for (size_t d : order)
+      if (op.mask >> d & 1)
+        place = place * dims[d] + index[d];
+    const void *other = operands[next++];
+    const double y = type == DType::F32
+                         ? double(static_cast<const float *>(other)[place])
+                         : double(static_cast<const int32_t *>(other)[place]);
+    value = rounded(applyBinary(op.kind, value, y), type);
+  }
+  return value;
 }

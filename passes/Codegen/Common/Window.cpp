@@ -75,7 +75,7 @@ static void addConvPosts(Operation *op, size_t first, const View &target,
       }
       tensor.view = varying;
       if (!varying.isDense() || !former.isAligned(tensor))
-        tensor = former.copied(tensor, codegen::dtypeOf(result), sourceName(op));
+        tensor = former.copied(tensor, codegen::dtypeOf(operand), sourceName(op));
       task.operands.push_back(former.place(tensor));
     }
     params.post.push_back(post);
@@ -95,7 +95,7 @@ static std::optional<Tensor> placeOfAddend(Operation *op, TaskFormer &former) {
   if (!model.kernels.calls.addsToResult || chain.empty() || !chain[0].isSum())
     return std::nullopt;
   Value addend = former.plan().value(chain[0].operand);
-  if (addend.getType() != result.getType() ||
+  if (addend.getType() != result.getType() || codegen::dtypeOf(addend) == DType::I32 ||
       llvm::any_of(
           result.getUsers(),
           [](Operation *user) {
@@ -125,7 +125,7 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   if (elementCount(out) == 0)
     return success();
   task::Conv params;
-  params.dtype = static_cast<int64_t>(codegen::dtypeOf(result));
+  params.dtype = static_cast<int64_t>(codegen::dtypeOf(op.getResult()));
   if constexpr (requires { op.getSums(); })
     if (op.getSums()) {
       params.a_dtype = static_cast<uint8_t>(codegen::dtypeOf(op.getInput()));

@@ -100,7 +100,8 @@ private:
     if (f.rowDims != g.rowDims || f.post != g.post || f.alpha != g.alpha ||
         f.beta != g.beta || f.firstByPlace != g.firstByPlace ||
         f.reducesRow != g.reducesRow || f.keepsDims != g.keepsDims ||
-        f.takesPostOps != g.takesPostOps || f.mayChangeInPlace != g.mayChangeInPlace)
+        f.takesPostOps != g.takesPostOps || f.requantizes != g.requantizes ||
+        f.mayChangeInPlace != g.mayChangeInPlace)
       return "has other facts";
     return "";
   }

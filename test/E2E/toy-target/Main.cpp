@@ -28,7 +28,10 @@ using codegen::KernelSpec;
 static constexpr kernels::Target toy = {
     .maxPostOps = 1,
     .posts = 1u << static_cast<unsigned>(kernels::Post::Add),
-    .calls = {.broadcastsPosts = true, .addsToResult = false, .packsWeights = false},
+    .calls = {.broadcastsPosts = true,
+              .addsToResult = false,
+              .packsWeights = false,
+              .requantizes = false},
     .images = {task::rowMajorImage, "row-major", 0},
     .division = {.units = 5, .chunk = 96, .lanes = 1},
 };

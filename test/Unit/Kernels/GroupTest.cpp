@@ -190,6 +190,101 @@ TEST_CASE("calls apply functions to sums before they are rounded, of f64 none") 
   }
 }
 
+namespace {
+/// A convolution of bytes to i32 and ops behind it, each with a type of its result.
+struct Quantized : Builder {
+  int32_t bias, factor, y;
+
+  Quantized() {
+    int32_t x = typed(argument({1, 8, 4, 4}), DType::U8);
+    bias = typed(argument({8, 1, 1}), DType::I32);
+    factor = argument({8, 1, 1});
+    y = typed(op(OpFacts::engine(true, true), {x}, {1, 8, 4, 4}), DType::I32);
+    engine = maker(y);
+  }
+  int32_t typed(int32_t value, DType type) {
+    program.values[static_cast<size_t>(value)].type = type;
+    return value;
+  }
+  /// With an operand of two, or −1.
+  void apply(Post post, int32_t operand, DType type) {
+    y = typed(op(OpFacts::pointwise(1, post),
+                 operand < 0 ? std::vector{y} : std::vector{y, operand}, {1, 8, 4, 4}),
+              type);
+  }
+  int32_t integer(double number) { return typed(constant(number), DType::I32); }
+  void scale() {
+    apply(Post::Add, bias, DType::I32);
+    apply(Post::Cast, -1, DType::F32);
+    apply(Post::Mul, factor, DType::F32);
+  }
+  void finish(double low, double high, DType type) {
+    apply(Post::Round, -1, DType::F32);
+    apply(Post::Add, constant(3), DType::F32);
+    apply(Post::Max, constant(low), DType::F32);
+    apply(Post::Min, constant(high), DType::F32);
+    apply(Post::Cast, -1, type);
+  }
+  std::vector<int64_t> kinds(const Target &target = cpu) {
+    std::vector<int64_t> all;
+    const Grouping grouping = group(program, target);
+    for (const PostStep &step : grouping.chains[static_cast<size_t>(engine)])
+      all.push_back(step.post.kind);
+    return all;
+  }
+  int32_t engine;
+};
+} // namespace
+
+TEST_CASE("convolutions of bytes requantize what they sum") {
+  const std::vector<int64_t> scaled{PARTITA_POST_BINARY_ADD, PARTITA_POST_TO_F32,
+                                    PARTITA_POST_BINARY_MUL};
+  std::vector<int64_t> whole = scaled;
+  whole.insert(whole.end(), {PARTITA_POST_ROUND, PARTITA_POST_LINEAR, PARTITA_POST_CLIP});
+  const std::vector<int64_t> limited = whole;
+  whole.push_back(PARTITA_POST_TO_U8);
+  auto kindsOf = [](double low, double high, DType type) {
+    Quantized q;
+    q.scale();
+    q.finish(low, high, type);
+    q.give({q.y});
+    return q.kinds();
+  };
+  CHECK(kindsOf(0, 255, DType::U8) == whole);
+  // No cast of what may not fit, and none to more than a byte.
+  CHECK(kindsOf(0, 256, DType::U8) == limited);
+  CHECK(kindsOf(-1, 255, DType::U8) == limited);
+  CHECK(kindsOf(0, 255, DType::I32) == limited);
+  whole.back() = PARTITA_POST_TO_I8;
+  CHECK(kindsOf(-128, 127, DType::I8) == whole);
+
+  Quantized read; // what somebody else reads is stored
+  read.scale();
+  const int32_t other = read.y;
+  read.finish(0, 255, DType::U8);
+  read.give({read.y, other});
+  CHECK(read.kinds() == scaled);
+
+  Target apart = cpu;
+  apart.calls.requantizes = false;
+  CHECK(read.kinds(apart).empty());
+
+  Quantized integers; // f32 does not have every addend
+  integers.apply(Post::Add, integers.integer(7), DType::I32);
+  integers.apply(Post::Add, integers.integer((1 << 24) + 1), DType::I32);
+  integers.give({integers.y});
+  CHECK(integers.kinds() == std::vector<int64_t>{PARTITA_POST_LINEAR});
+
+  Quantized twice; // two factors round twice
+  twice.apply(Post::Cast, -1, DType::F32);
+  twice.apply(Post::Mul, twice.constant(0.1), DType::F32);
+  twice.apply(Post::Mul, twice.constant(0.3), DType::F32);
+  twice.apply(Post::Relu, -1, DType::F32);
+  twice.give({twice.y});
+  CHECK(twice.kinds() == std::vector<int64_t>{PARTITA_POST_TO_F32, PARTITA_POST_LINEAR,
+                                              PARTITA_POST_LINEAR, PARTITA_POST_RELU});
+}
+
 TEST_CASE("kernels are of limited length, and store a limited number of values") {
   Builder b;
   int32_t x = b.argument({64});

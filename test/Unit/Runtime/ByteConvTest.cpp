@@ -9,6 +9,9 @@
 #include "partita/Runtime/Gemm.h"
 #include "partita/Runtime/Plain.h"
 
+#include <array>
+#include <limits>
+
 using namespace partita;
 using namespace partita::test;
 
@@ -62,16 +65,36 @@ task::Conv bytes(DType left, DType right, int64_t in, int64_t out, int64_t group
   return p;
 }
 
+/// Numbers by which sums become bytes, half of them such that many are between two.
+void fillFactors(Buffer &buffer) {
+  std::mt19937 random(11);
+  for (int64_t i = 0; i < buffer.count; ++i)
+    buffer.set(i, random() % 2 ? 1.0 / 4096
+                               : static_cast<float>(1 + random() % 1000) / 3e6f);
+}
+
 std::vector<Buffer> buffersOf(const task::Conv &p) {
   auto needs = task::operandNeeds(p, *Mesh::parse(""));
   REQUIRE(needs);
   std::vector<Buffer> buffers;
+  std::vector<DType> posts;
+  auto type = DType::I32;
+  for (const task::PostOp &op : p.post) {
+    type = task::typeAfter(op.kind, type);
+    if (task::isBinary(op.kind))
+      posts.push_back(type);
+  }
   for (size_t i = 0; i < needs->size(); ++i) {
     DType type = i == task::ConvSrc       ? task::lhsType(p)
                  : i == task::ConvWeights ? task::rhsType(p)
+                 : i == task::ConvDst     ? task::resultType(p)
+                 : i >= task::ConvPost    ? posts[i - task::ConvPost]
                                           : DType::I32;
     buffers.emplace_back(type, static_cast<int64_t>((*needs)[i].bytes / byteWidth(type)));
-    fillBytes(buffers.back(), static_cast<unsigned>(i) + 1);
+    if (type == DType::F32 && i >= task::ConvPost)
+      fillFactors(buffers.back());
+    else
+      fillBytes(buffers.back(), static_cast<unsigned>(i) + 1);
   }
   return buffers;
 }
@@ -170,6 +193,82 @@ TEST_CASE("convolutions of bytes: one and three dims, many blocks and summands")
   checkAll(bytes(DType::I8, DType::I8, 64, 100, 1,
                  {window(40, 1, 1, 1, 0, 0), window(40, 1, 1, 1, 0, 0)}),
            "many pixels");
+}
+
+namespace {
+constexpr float all = std::numeric_limits<float>::infinity();
+
+/// What a sum may become; `rank` of the result.
+std::vector<std::vector<task::PostOp>> chains(size_t rank) {
+  const int64_t whole = (int64_t(1) << rank) - 1, odd = 1 | int64_t(1) << (rank - 1);
+  auto binary = [](int64_t kind, int64_t mask) { return task::PostOp{kind, 0, 0, mask}; };
+  const task::PostOp toF32{PARTITA_POST_TO_F32}, round{PARTITA_POST_ROUND},
+      toU8{PARTITA_POST_TO_U8}, toI8{PARTITA_POST_TO_I8},
+      add{binary(PARTITA_POST_BINARY_ADD, 2)}, sub{binary(PARTITA_POST_BINARY_SUB, 2)},
+      mul{binary(PARTITA_POST_BINARY_MUL, 2)}, zero{PARTITA_POST_LINEAR, 1, 135},
+      bytes{PARTITA_POST_CLIP, 0, 255}, scale{PARTITA_POST_LINEAR, 1.0f / 3000, 0};
+  return {{add, toF32, mul, round, zero, bytes, toU8},
+          {toF32, mul, round, {PARTITA_POST_CLIP, -128, 127}, toI8},
+          {sub, toF32, scale, round, {PARTITA_POST_CLIP, -7, 100}, toI8},
+          {toF32, scale, round, {PARTITA_POST_LINEAR, 1, -3}, bytes, toU8},
+          {binary(PARTITA_POST_BINARY_ADD, whole), {PARTITA_POST_LINEAR, 1, -99999}},
+          {add,
+           toF32,
+           mul,
+           binary(PARTITA_POST_BINARY_ADD, whole),
+           {PARTITA_POST_RELU},
+           round,
+           bytes,
+           toU8},
+          {toF32, binary(PARTITA_POST_BINARY_MUL, odd), {PARTITA_POST_CLIP, -1, all}},
+          {toF32, binary(PARTITA_POST_BINARY_MUL, 0), binary(PARTITA_POST_BINARY_SUB, 1)},
+          {toF32, mul, zero, scale, round, bytes, toU8}};
+}
+} // namespace
+
+TEST_CASE("convolutions of bytes: what sums become") {
+  for (auto [in, out, groups] :
+       {std::array<int64_t, 3>{5, 20, 1}, {8, 64, 1}, {34, 34, 34}, {4, 40, 2}})
+    for (auto [from, to] : {std::pair(last, last), std::pair(first, first)})
+      for (DType left : {DType::U8, DType::I8}) {
+        task::Conv p = bytes(left, DType::I8, in, out, groups,
+                             {window(9, 3, 2, 1, 1, 1), window(7, 3, 1, 1, 1, 1)});
+        p.src_format = static_cast<uint8_t>(from),
+        p.dst_format = static_cast<uint8_t>(to);
+        int number = 0;
+        for (const auto &chain : chains(4)) {
+          p.post = chain;
+          checkAll(p, "chain " + std::to_string(number++) + ", " + std::to_string(out) +
+                          " channels in " + std::to_string(groups) + " groups");
+        }
+      }
+  task::Conv row = bytes(DType::U8, DType::I8, 6, 40, 1, {window(33, 5, 2, 1, 2, 2)});
+  for (const auto &chain : chains(3)) {
+    row.post = chain;
+    checkAll(row, "a row");
+  }
+}
+
+TEST_CASE("convolutions of bytes: what a table may not say of their sums") {
+  auto reason = [](std::vector<task::PostOp> post) {
+    task::Conv p = bytes(DType::U8, DType::I8, 3, 4, 1, {window(3, 1, 1, 1, 0, 0)});
+    p.post = std::move(post);
+    auto needs = task::operandNeeds(p, *Mesh::parse(""));
+    return needs ? std::string() : needs.error().message;
+  };
+  const task::PostOp toF32{PARTITA_POST_TO_F32}, toU8{PARTITA_POST_TO_U8};
+  CHECK(reason({toF32, {PARTITA_POST_ROUND}, toU8}).empty());
+  CHECK(reason({toU8}) == "a post-op of i32 is of kind 10");
+  CHECK(reason({{PARTITA_POST_RELU}}) == "a post-op of i32 is of kind 0");
+  CHECK(reason({toF32, toF32}) == "a post-op of f32 is of kind 9");
+  CHECK(reason({toF32, toU8, {PARTITA_POST_RELU}}) == "a post-op of u8 is of kind 0");
+  task::Conv real = bytes(DType::U8, DType::I8, 3, 4, 1, {window(3, 1, 1, 1, 0, 0)});
+  real.a_dtype = real.b_dtype = flatbuffers::nullopt;
+  real.dtype = PARTITA_DTYPE_F32;
+  real.post = {{PARTITA_POST_ROUND}};
+  auto needs = task::operandNeeds(real, *Mesh::parse(""));
+  REQUIRE(!needs);
+  CHECK(needs.error().message == "a post-op is 8, expected 0 to 7");
 }
 
 TEST_CASE("maxima of bytes are those of the loops") {

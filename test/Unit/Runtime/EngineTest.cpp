@@ -53,7 +53,7 @@ TEST_CASE("matmul: types, transposes, bias, batches, packing") {
 
 TEST_CASE("matmul: every post-op, alone and in chains") {
   for (DType type : {DType::F32, DType::F64, DType::BF16})
-    for (int64_t kind = 0; kind < PARTITA_NUM_POST_OPS; ++kind) {
+    for (int64_t kind = 0; kind <= PARTITA_POST_BINARY_MUL; ++kind) {
       task::MatMul p = sized(type, 12, 16, 8);
       task::PostOp op{kind, 0.25f, 0.75f};
       if (!task::isBinary(kind)) {

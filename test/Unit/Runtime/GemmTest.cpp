@@ -93,7 +93,7 @@ TEST_CASE("own products: every post-op, alone and in chains") {
         task::MatMul p = sized(DType::F32, m, n, 20);
         p.b_packed = packed, p.bias_mask = 1;
         p.batch = {{2, 20 * m, packed ? 0 : 20 * n, m * n}};
-        for (int64_t kind = 0; kind < PARTITA_NUM_POST_OPS; ++kind)
+        for (int64_t kind = 0; kind <= PARTITA_POST_BINARY_MUL; ++kind)
           for (int64_t mask : {0, 1, 2, 3, 4, 6, 7}) {
             p.post = {{kind, 0.25f, 0.75f, mask}};
             checkOwn(p, "post-op " + std::to_string(kind));

@@ -94,6 +94,15 @@ enum PoolOperand { PoolSrc, PoolDst, PoolScratch };
 /// nearest value; bool is 0 or 1.
 int64_t elementBits(DType type, double value);
 bool isBinary(int64_t postKind);
+/// The type of what a post-op makes of a number of this type.
+DType typeAfter(int64_t postKind, DType type);
+/// Element type of a call's result: of sums, or what post-ops make of them.
+template <typename P> DType resultType(const P &p) {
+  auto type = static_cast<DType>(p.dtype);
+  for (const PostOp &op : p.post)
+    type = typeAfter(op.kind, type);
+  return type;
+}
 
 /// Tensors that a collective moves: one, or the items of a bucket. None for other kinds.
 /// The sizes of Permute, AllToAll and those that layouts tell are theirs, not an item's.
