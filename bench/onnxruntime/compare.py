@@ -137,7 +137,7 @@ def measure(arguments, folder, onnxruntime):
                                  arguments.exact))
         for side in sides:
             side.round(1)
-        # One request of ours is the difference of two processes, and may be anything.
+        # A request of ours is the difference of two processes, and may be anything.
         seconds = sum(max(side.times[0], sides[-1].times[0]) for side in sides)
         # The start of a process varies by as much as 20 short requests take.
         within, most = (5, 10000) if arguments.processor else (1, 20)

@@ -91,7 +91,7 @@ static bool sumsInF32(DType type) {
   return type == DType::F32 || type == DType::BF16 || type == DType::F16;
 }
 
-/// Whether functions of its sums, and casts, can join the op's call.
+/// Tells whether functions of its sums, and casts, can join the op's call.
 static bool requantizes(const LocalProgram &program, int32_t op, const Target &target) {
   return program.op(op).facts.requantizes && target.calls.requantizes &&
          program.result(op).type == DType::I32;

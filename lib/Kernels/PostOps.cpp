@@ -136,7 +136,7 @@ std::vector<PostStep> kernels::postChain(const LocalProgram &program, int32_t en
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Of numbers of 8 bits; nothing for other types.
+/// Limits of numbers of 8 bits; nothing for other types.
 std::optional<std::pair<float, float>> rangeOf(DType type) {
   if (type == DType::U8)
     return std::pair(0.0f, 255.0f);
@@ -194,7 +194,7 @@ std::optional<task::PostOp> castPost(const std::vector<PostStep> &chain, DType f
   return task::PostOp{to == DType::U8 ? PARTITA_POST_TO_U8 : PARTITA_POST_TO_I8};
 }
 
-/// Whether f32 holds the addend of integers.
+/// Tells whether f32 holds the addend of integers.
 bool isExactAddend(double number) {
   return number == std::trunc(number) && std::abs(number) <= 1 << 24;
 }

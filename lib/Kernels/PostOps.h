@@ -16,9 +16,9 @@ std::optional<PostStep> postStepOf(const LocalProgram &program, int32_t op, int3
 std::vector<PostStep> postChain(const LocalProgram &program, int32_t engine,
                                 const std::vector<int32_t> &callOf, const Target &target);
 
-/// Likewise behind a call that sums products of 8-bit integers in i32. Each step has the
-/// type of its number, so that none stands for two ops that round; a cast to 8 bits, of a
-/// number that has been clipped to them, is the last.
+/// Steps, likewise, behind a call that sums products of 8-bit integers in i32. Each step
+/// has the type of its number, so that none stands for two ops that round; a cast to 8
+/// bits, of a number that has been clipped to them, is the last.
 std::vector<PostStep> requantization(const LocalProgram &program, int32_t engine,
                                      const std::vector<int32_t> &callOf,
                                      const Target &target);

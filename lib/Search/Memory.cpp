@@ -120,7 +120,7 @@ private:
     last = std::max(last, first + 1) - 1;
     const MemoryKind kind = kindOf(value, isConverted, first, last);
     lives.push_back({value, {kind, bytes, first, last}, isConverted});
-    // Those of other micro-batches are there all the time.
+    // Values of other micro-batches are there all the time.
     if (kind == MemoryKind::Activations && graph.keptMicroBatches > 1)
       lives.push_back(
           {value, {kind, (graph.keptMicroBatches - 1) * bytes, 0, end - 1}, isConverted});

@@ -53,7 +53,7 @@ public:
   }
 
 private:
-  /// What is kept of other micro-batches than the one that runs is there all the time.
+  /// Counts all the time what is kept of other micro-batches than the one that runs.
   /// Least rows do not know of it, so that no plan needs less than they say.
   void keepOthers() {
     if (graph.keptMicroBatches == 1 || options.rows == Rows::Least || !parts.memory)

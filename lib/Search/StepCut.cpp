@@ -163,7 +163,7 @@ private:
   const PipelineStep &step;
   const StepMemory &memory;
   const std::vector<int64_t> kept; ///< micro-batches, by stage
-  /// What is before each place, by part (forward, backward, weight, update: seconds;
+  /// Sums before each place, by part (forward, backward, weight, update: seconds;
   /// kept, states: bytes).
   std::vector<std::vector<double>> before;
   double turnsPerTry = 0, turns = 0;

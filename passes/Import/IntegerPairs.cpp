@@ -118,7 +118,7 @@ static std::optional<Beside> sumsBeside(const HostTensor &numbers, const Labels 
   for (size_t d = 0; d < kept.size(); ++d)
     if (!llvm::is_contained(result, labels[d]))
       kept[d] = 1;
-  // What lies behind the last dim that is kept is one run of numbers.
+  // Numbers behind the last dim that is kept are one run.
   size_t outer = kept.size();
   int64_t run = 1;
   while (outer > 0 && kept[outer - 1] == 1)
@@ -311,7 +311,7 @@ struct Product {
   std::optional<Beside> bias = std::nullopt; ///< real numbers
 };
 
-/// What follows a product and joins it.
+/// Ops that follow a product and join it.
 struct Behind {
   Value real;                    ///< what the product is, with a bias
   SmallVector<Operation *> gone; ///< ops whose names it takes
@@ -370,7 +370,7 @@ Expected<bool> PairRewriter::run() {
   return hasChanged;
 }
 
-/// What is made next is of the op's node, and stands before the op.
+/// Makes what comes next of the op's node, and before the op.
 void PairRewriter::begin(Operation *op) {
   builder.setInsertionPoint(op);
   importer.location = op->getLoc();
@@ -649,7 +649,7 @@ Expected<void> PairRewriter::replace(Compose &c, Product product) {
 }
 
 //===----------------------------------------------------------------------===//
-// What moves bytes
+// Moves of bytes
 //===----------------------------------------------------------------------===//
 
 /// Says whether the op gives elements of its operand alone, by their places or size.

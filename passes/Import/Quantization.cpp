@@ -51,7 +51,7 @@ struct Bytes {
   Value numbers, zero;
 };
 
-/// Whether the numbers are known to be 0, whether or not values are at hand.
+/// Tells whether the numbers are known to be 0, with or without values at hand.
 static bool isZero(Compose &c, Value value) {
   if (!value || c.importer.isExternal(value))
     return !value;

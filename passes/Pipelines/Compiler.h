@@ -53,7 +53,7 @@ public:
     /// Whether Scan, Loop and recurrent operators become loops; else, and where the body
     /// of one cannot be imported, their iterations stand one behind the other.
     bool keepLoops = true;
-    /// Whether pairs of QuantizeLinear and DequantizeLinear stay around products of real
+    /// Set if pairs of QuantizeLinear and DequantizeLinear stay around products of real
     /// numbers, as the file has them: to compare other programs with.
     bool keepPairs = false;
     auto operator<=>(const Form &) const = default;

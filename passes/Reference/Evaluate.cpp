@@ -142,7 +142,7 @@ private:
     return {};
   }
 
-  /// What is in flight is there at once, under the names that it has inside.
+  /// Computes at once what is in flight, under the names that it has inside.
   Expected<void> begin(task_ir::StartOp op) {
     for (Operation &inside : op.communications()) {
       auto communicate = dyn_cast<comm::StepOpInterface>(inside);

@@ -56,8 +56,8 @@ public:
   bool isMadeAgain(mlir::Operation *op) const;
 
 private:
-  /// Whether a value of the micro-batch depends on parameters, or on slices of inputs; on
-  /// both if on what is carried, or computed by something that is not made again.
+  /// Sources of a value of the micro-batch: parameters, or slices of inputs; both
+  /// if on what is carried, or computed by something that is not made again.
   enum Source : uint8_t { None = 0, Parameters = 1, Inputs = 2, Both = 3 };
   Source sourceOf(mlir::Operation &op) const;
   int32_t ofValue(mlir::Value value) const;

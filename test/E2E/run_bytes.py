@@ -126,7 +126,7 @@ def requantized():
 
 
 def scaled(sums, scales, x):
-    """What QLinearConv makes of sums, by its formula in f32."""
+    """Results of QLinearConv from sums, by its formula in f32."""
     ofX, ofW, ofY, zero, bias = scales
     column = (-1, *[1] * (x.ndim - 2))
     if bias is not None:

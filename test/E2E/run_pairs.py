@@ -129,7 +129,7 @@ SAME = {"pads": [1, 1, 1, 1]}
 
 def convolution(zero=U(77), then=None, channels=(8, 12), group=1, kernel=3, quantum=0.3,
                 to=U(100), **more):
-    """One convolution: what limits its real numbers, and how its bytes are."""
+    """A convolution: what limits its real numbers, and how its bytes are."""
     def make(m):
         m.given("x", (2, channels[0], 9, 10), zero)
         attributes = {**(SAME if kernel == 3 else {}), "group": group}

@@ -94,7 +94,7 @@ struct PipelineStep {
   int64_t groups() const { return static_cast<int64_t>(turns.size()); }
 };
 
-/// By stage the micro-batches of which it keeps at once what its later parts read.
+/// Numbers, by stage, of micro-batches of which it keeps at once what later parts read.
 std::vector<int64_t> keptMicroBatches(const PipelineStep &step);
 
 /// The group of each stage; 0 groups: as many as the schedule asks for. An error says

@@ -30,7 +30,7 @@ enum class Post : uint8_t {
   Add,
   Sub,
   Mul,
-  // Of calls that requantize.
+  // Functions of calls that requantize.
   Max,
   Min,
   Round,

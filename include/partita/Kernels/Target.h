@@ -43,7 +43,7 @@ struct CallAbilities {
   bool addsToResult = true;
   /// Whether weights may be packed once, in a form that calls read faster.
   bool packsWeights = true;
-  /// Whether a convolution of 8-bit integers applies functions to its sums, and casts.
+  /// Set if a convolution of 8-bit integers applies functions to its sums, and casts.
   bool requantizes = true;
 };
 

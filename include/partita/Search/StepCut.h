@@ -46,7 +46,7 @@ struct StepMemory {
 };
 
 struct StepCut {
-  /// By op of the forward graph, as cutIntoStages has it.
+  /// Stages by op of the forward graph, as cutIntoStages has them.
   std::vector<int32_t> stages;
   /// Bytes of a device of the fullest group, by what StepWork knows: nothing of what only
   /// lives within one part of one micro-batch.

@@ -119,7 +119,7 @@ public:
 private:
   void packPanel(const void *raw, int64_t number, char *to) const;
   void unit(const Part &part, int64_t number) const;
-  /// Of a pixel of the result.
+  /// Place of a pixel of the result.
   struct Position {
     int64_t image, z, y, x;
   };
@@ -442,7 +442,7 @@ bool TiledConv::run(Frame &, std::span<void *const> operands,
 // A filter per channel
 //===----------------------------------------------------------------------===//
 
-/// Of the sums of a pixel and what vectors read behind them.
+/// Bytes of the sums of a pixel and what vectors read behind them.
 static int64_t sumBytes(int64_t channels) { return aligned(4 * channels) + 64; }
 
 DepthwiseConv::DepthwiseConv(const task::Conv &params, bool isWide)

@@ -11,8 +11,8 @@
 using namespace partita;
 using namespace partita::gemm;
 
-/// Whether a step of a call has a kernel: not those that round twice, nor functions that
-/// no quantized model has.
+/// Tells whether a step of a call has a kernel: not those that round twice, nor functions
+/// that no quantized model has.
 static bool hasKernel(const task::PostOp &op) {
   switch (op.kind) {
   case PARTITA_POST_HARDSWISH:
@@ -98,7 +98,7 @@ void Requantizer::findScaling(bool isWide) {
   scaling = all;
 }
 
-/// Where the operand's numbers of a pixel begin.
+/// Begin of the operand's numbers of a pixel.
 int64_t Requantizer::placeOf(const Step &step, int64_t pixel) const {
   int64_t place = pixel / pixels * step.pixel[0], rest = pixel % pixels;
   for (size_t d = 3; d-- > 0; rest /= extents[d])

@@ -33,9 +33,9 @@ class Requantizer {
 public:
   /// `isWide`: by vectors of 512 bits where there is a way for all steps at once.
   Requantizer(const task::Conv &params, bool isWide);
-  /// Whether there are kernels for all steps of the call.
+  /// Tells whether there are kernels for all steps of the call.
   static bool takes(const task::Conv &params);
-  /// Whether blocks of any number of columns may be given, which stay as they are.
+  /// Tells whether blocks of any number of columns may be given, which stay as they are.
   bool isOneStep() const { return scaling.has_value(); }
   /// Puts the block into the call's result.
   void run(std::span<void *const> operands, const SumBlock &block) const;
@@ -45,7 +45,7 @@ private:
     task::PostOp op;
     bool isInteger;
     size_t operand = 0; ///< among the call's; 0: none
-    /// Of the operand, in elements: by image, spatial dim and channel.
+    /// Strides of the operand, in elements: by image, spatial dim and channel.
     std::array<int64_t, 4> pixel = {};
     int64_t channel = 0;
     bool varies() const { return pixel != std::array<int64_t, 4>{}; }

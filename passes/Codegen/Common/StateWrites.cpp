@@ -142,7 +142,7 @@ int64_t codegen::stateBytesMoved(const Program &program) {
 //===-- Slow nodes --------------------------------------------------------===//
 
 namespace {
-/// What tasks do in a request.
+/// Work of tasks in a request.
 struct Share {
   double flops = 0, bytes = 0, seconds = 0;
 
@@ -158,7 +158,7 @@ struct SlowWork {
 };
 } // namespace
 
-/// What runs of a task do, and their seconds on a core of the preset.
+/// Work of runs of a task, and their seconds on a core of the preset.
 static Share shareOf(const Program &program, const Task &task, int64_t runs) {
   static const Device core = *devicePreset("cpu-core");
   const task::Work work = task::workOf(task.params, program.mesh);

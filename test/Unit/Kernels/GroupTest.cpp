@@ -206,7 +206,7 @@ struct Quantized : Builder {
     program.values[static_cast<size_t>(value)].type = type;
     return value;
   }
-  /// With an operand of two, or −1.
+  /// Step with an operand of two, or −1.
   void apply(Post post, int32_t operand, DType type) {
     y = typed(op(OpFacts::pointwise(1, post),
                  operand < 0 ? std::vector{y} : std::vector{y, operand}, {1, 8, 4, 4}),

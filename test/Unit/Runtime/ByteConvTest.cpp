@@ -198,7 +198,7 @@ TEST_CASE("convolutions of bytes: one and three dims, many blocks and summands")
 namespace {
 constexpr float all = std::numeric_limits<float>::infinity();
 
-/// What a sum may become; `rank` of the result.
+/// Results that a sum may become; `rank` of the result.
 std::vector<std::vector<task::PostOp>> chains(size_t rank) {
   const int64_t whole = (int64_t(1) << rank) - 1, odd = 1 | int64_t(1) << (rank - 1);
   auto binary = [](int64_t kind, int64_t mask) { return task::PostOp{kind, 0, 0, mask}; };
