@@ -176,9 +176,12 @@ Expected<CutPlaces> search::cutPlaces(const FlowGraph &graph, const StageCost &c
   return CutPlaces{std::move(ops), std::move(cuts)};
 }
 
-std::vector<size_t> search::evenBounds(const std::vector<Cut> &cuts,
-                                       const StageCost &cost, int32_t stages) {
+std::vector<size_t>
+search::evenBounds(const std::vector<Cut> &cuts, const StageCost &cost, int32_t stages,
+                   const std::function<bool(size_t, size_t, size_t)> &fits) {
   auto seconds = [&](size_t i, size_t j, size_t stage) {
+    if (fits && !fits(i, j, stage))
+      return never;
     return (cuts[j].before - cuts[i].before) /
                (cost.ranks.empty() ? 1 : cost.ranks[stage]) +
            (cuts[i].bytes + cuts[j].bytes) / cost.bytesPerSecond;
@@ -192,6 +195,8 @@ std::vector<size_t> search::evenBounds(const std::vector<Cut> &cuts,
                            })[count]
                        .back()
                        .cost;
+  if (slowest == never)
+    return {};
   auto best =
       bestCut(cuts.size(), count, [&](double before, size_t i, size_t j, size_t stage) {
         return seconds(i, j, stage) > slowest ? never : before + cuts[j].bytes;

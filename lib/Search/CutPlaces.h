@@ -4,6 +4,7 @@
 
 #include "partita/Search/Stages.h"
 
+#include <functional>
 #include <set>
 
 namespace partita::search {
@@ -30,9 +31,11 @@ Expected<CutPlaces> cutPlaces(const FlowGraph &graph, const StageCost &cost,
                               int32_t stages);
 
 /// The bounds with the least slowest stage, and of those with the fewest bytes that
-/// cross.
-std::vector<size_t> evenBounds(const std::vector<Cut> &cuts, const StageCost &cost,
-                               int32_t stages);
+/// cross. `fits(i, j, k)`: stage k may be between the places i and j; null: any may.
+/// Empty if no bounds are such.
+std::vector<size_t>
+evenBounds(const std::vector<Cut> &cuts, const StageCost &cost, int32_t stages,
+           const std::function<bool(size_t, size_t, size_t)> &fits = nullptr);
 
 /// The ops that read a state, make what becomes of it, or read that: they are in one
 /// stage, where it lies. A state that nothing changes, as a parameter before its step is

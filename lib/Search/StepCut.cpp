@@ -44,10 +44,16 @@ public:
       turnsPerTry += static_cast<double>(turns.size());
   }
 
-  std::vector<size_t> run(std::vector<size_t> start) {
-    best = std::move(start);
+  std::vector<size_t> run(const StageCost &cost) {
+    const auto stages = static_cast<int32_t>(step.stages());
+    best = evenBounds(places.cuts, cost, stages, [&](size_t i, size_t j, size_t s) {
+      return bytesOf(i, j, s) *
+                 static_cast<double>(std::ranges::count(step.groupOf, step.groupOf[s])) <=
+             memory.bytes;
+    });
+    if (best.empty())
+      best = evenBounds(places.cuts, cost, stages);
     least = costOf(best);
-    const auto stages = static_cast<double>(best.size() - 1);
     const auto inner = static_cast<double>(places.cuts.size() - 2);
     const double choices = std::exp(std::lgamma(inner + 1) - std::lgamma(stages) -
                                     std::lgamma(inner - stages + 2));
@@ -61,31 +67,36 @@ public:
     return best;
   }
 
-  /// Bytes of a device of the fullest group.
-  double bytesOf(const std::vector<size_t> &bounds) const {
+  /// Bytes of a device, by group.
+  std::vector<double> bytesOf(const std::vector<size_t> &bounds) const {
     std::vector<double> bytes(step.turns.size(), 0);
-    for (size_t s = 0; s + 1 < bounds.size(); ++s) {
-      const double ranks = link.ranks.empty() ? 1 : link.ranks[s];
-      const double perMicroBatch =
-          sumOf(4, bounds, s) + places.cuts[bounds[s]].bytes / ranks;
-      bytes[static_cast<size_t>(step.groupOf[s])] +=
-          perMicroBatch * static_cast<double>(kept[s]) +
-          sumOf(5, bounds, s) * (memory.sharesStates ? 1 : ranks);
-    }
-    return *std::ranges::max_element(bytes);
+    for (size_t s = 0; s + 1 < bounds.size(); ++s)
+      bytes[static_cast<size_t>(step.groupOf[s])] += bytesOf(bounds[s], bounds[s + 1], s);
+    return bytes;
   }
 
 private:
   struct Cost {
-    double excess = 0;   ///< bytes above the limit
+    double excess = 0;   ///< bytes above the limit, of all groups
     double seconds = 0;  ///< of a step
     double crossing = 0; ///< bytes that cross in it
   };
 
+  double ranksOf(size_t stage) const {
+    return link.ranks.empty() ? 1 : link.ranks[stage];
+  }
+
   /// A part of a stage's work, of one of its ranks.
-  double sumOf(size_t part, const std::vector<size_t> &bounds, size_t stage) const {
-    return (before[part][bounds[stage + 1]] - before[part][bounds[stage]]) /
-           (link.ranks.empty() ? 1 : link.ranks[stage]);
+  double sumOf(size_t part, size_t from, size_t to, size_t stage) const {
+    return (before[part][to] - before[part][from]) / ranksOf(stage);
+  }
+
+  /// Bytes of a device for a stage between two places.
+  double bytesOf(size_t from, size_t to, size_t stage) const {
+    const double ranks = ranksOf(stage);
+    return (sumOf(4, from, to, stage) + places.cuts[from].bytes / ranks) *
+               static_cast<double>(kept[stage]) +
+           sumOf(5, from, to, stage) * (memory.sharesStates ? 1 : ranks);
   }
 
   Cost costOf(const std::vector<size_t> &bounds) {
@@ -95,10 +106,11 @@ private:
     std::vector<double> updates(step.turns.size(), 0);
     double crossing = 0;
     for (size_t s = 0; s < stages; ++s) {
-      const double bytes = places.cuts[bounds[s + 1]].bytes;
-      times.push_back({sumOf(0, bounds, s), sumOf(1, bounds, s), sumOf(2, bounds, s),
-                       bytes / link.bytesPerSecond});
-      updates[static_cast<size_t>(step.groupOf[s])] += sumOf(3, bounds, s);
+      const size_t from = bounds[s], to = bounds[s + 1];
+      const double bytes = places.cuts[to].bytes;
+      times.push_back({sumOf(0, from, to, s), sumOf(1, from, to, s),
+                       sumOf(2, from, to, s), bytes / link.bytesPerSecond});
+      updates[static_cast<size_t>(step.groupOf[s])] += sumOf(3, from, to, s);
       crossing += bytes;
     }
     const StepTimeline line = simulate(step, times);
@@ -106,7 +118,11 @@ private:
     for (size_t g = 0; g < updates.size(); ++g)
       seconds = std::max(
           seconds, updates[g] + (line.spans[g].empty() ? 0 : line.spans[g].back().end));
-    return {std::max(0.0, bytesOf(bounds) - memory.bytes), seconds, crossing};
+    // A sum, so that a move helps by which one of several full groups gets less.
+    double excess = 0;
+    for (double bytes : bytesOf(bounds))
+      excess += std::max(0.0, bytes - memory.bytes);
+    return {excess, seconds, crossing};
   }
 
   bool improves(const std::vector<size_t> &bounds) {
@@ -179,8 +195,15 @@ Expected<StepCut> search::cutStep(const FlowGraph &graph, const StepWork &work,
   cost.seconds = work.perMicroBatch(step.microBatches);
   const auto stages = static_cast<int32_t>(step.stages());
   return cutPlaces(graph, cost, stages).map([&](const CutPlaces &places) {
-    StepCutter cutter(places, work, link, step, memory);
-    const auto bounds = cutter.run(evenBounds(places.cuts, cost, stages));
-    return StepCut{places.stages(bounds, graph.ops.size()), cutter.bytesOf(bounds)};
+    auto cutWithin = [&](const StepMemory &limit) {
+      StepCutter cutter(places, work, link, step, limit);
+      const auto bounds = cutter.run(cost);
+      return StepCut{places.stages(bounds, graph.ops.size()),
+                     std::ranges::max(cutter.bytesOf(bounds))};
+    };
+    StepCut cut = cutWithin(memory);
+    if (cut.bytes > memory.bytes)
+      cut = cutWithin({.sharesStates = memory.sharesStates});
+    return cut;
   });
 }

@@ -630,8 +630,8 @@ private:
     link->seconds = work->perMicroBatch(step.microBatches);
     tellStages(*link, stages);
     if (made->bytes > memory.bytes)
-      notes.push_back("no cut into stages is known that fits: states and what is kept "
-                      "take " +
+      notes.push_back("no cut into stages is known that fits: of the fastest one, states "
+                      "and what is kept of micro-batches take " +
                       bytesText(static_cast<int64_t>(made->bytes)) +
                       " of a device, the limit is " +
                       bytesText(static_cast<int64_t>(memory.bytes)));

@@ -6,8 +6,9 @@
 // stages that the cut makes, to the end of the last group's updates. So groups with two
 // stages are as even as those with one, a stage whose weights are large has less to
 // compute, and stages behind which much crosses are avoided. Where devices have a limit,
-// cuts of which a group would need more come last, as an early stage keeps more
-// micro-batches than a late one (1F1B: K − s).
+// cuts of which a group would need more are not taken, as an early stage keeps more
+// micro-batches than a late one (1F1B: K − s); if no cut is known that fits, the limit
+// counts for nothing.
 //
 // Every choice of places is tried where there are few; else the cut whose slowest stage
 // is fastest (Stages.h) is improved place by place until no move helps.
