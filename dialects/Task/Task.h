@@ -35,8 +35,8 @@ int64_t microBatchesOf(mlir::ModuleOp module);
 /// first dim, and the outputs in the model's order. See BundleEntry.
 inline constexpr llvm::StringLiteral slicedAttr = "task.sliced";
 inline constexpr llvm::StringLiteral outputsAttr = "task.outputs";
-/// On the module of a step in stages, names: the parameters that it trains, in the model's
-/// order.
+/// On the module of a step in stages, names: the parameters that it trains, in the
+/// model's order.
 inline constexpr llvm::StringLiteral trainedAttr = "task.trained";
 
 /// On arguments and results of a function that a segment is to run: the buffer, by a name

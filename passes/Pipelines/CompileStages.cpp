@@ -606,40 +606,22 @@ private:
 
   /// Cuts the step by what its parts cost, and gives each op the stage of its number.
   Expected<void> cutStep() {
-    auto work =
+    const bool sharesStates = request.mode != ShardMode::DataParallel ||
+                              request.train->spec.optimizerParallel.enable;
+    auto made =
         placeStages(wantedStages()).and_then([&] { return orderStep(); }).and_then([&] {
-          return devices().workOf(*product.module, forward->graph);
+          return devices().cut(*product.module, forward->graph, step, sharesStates);
         });
-    if (!work)
-      return tl::unexpected(work.error());
-    auto link = devices().costOf(forward->graph);
-    if (!link)
-      return tl::unexpected(link.error());
-    auto target = planTarget(Mesh(), request.machine);
-    if (!target)
-      return tl::unexpected(target.error());
-    search::StepMemory memory;
-    memory.bytes = static_cast<double>(
-        target->memoryLimit.value_or(std::numeric_limits<int64_t>::max()));
-    memory.sharesStates = request.mode != ShardMode::DataParallel ||
-                          request.train->spec.optimizerParallel.enable;
-    auto made = search::cutStep(forward->graph, *work, *link, step, memory);
     if (!made)
       return tl::unexpected(made.error());
-    const std::vector<int32_t> &stages = made->stages;
-    link->seconds = work->perMicroBatch(step.microBatches);
-    tellStages(*link, stages);
-    if (made->bytes > memory.bytes)
-      notes.push_back("no cut into stages is known that fits: of the fastest one, states "
-                      "and what is kept of micro-batches take " +
-                      bytesText(static_cast<int64_t>(made->bytes)) +
-                      " of a device, the limit is " +
-                      bytesText(static_cast<int64_t>(memory.bytes)));
+    tellStages(made->cost, made->stages);
+    if (!made->note.empty())
+      notes.push_back(made->note);
     Builder builder(&product.context);
     product.module->walk([&](Operation *op) {
       if (auto number = op->getAttrOfType<IntegerAttr>(stageAttr))
         op->setAttr(stageAttr, builder.getI64IntegerAttr(
-                                   stages[static_cast<size_t>(number.getInt())]));
+                                   made->stages[static_cast<size_t>(number.getInt())]));
     });
     // Equal ops of one stage become one, as in a step whose stages a plan says.
     return product.runPasses("", buildImportedPipeline);

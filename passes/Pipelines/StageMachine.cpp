@@ -151,6 +151,30 @@ Expected<search::StepWork> StageMachine::workOf(ModuleOp step,
   });
 }
 
+Expected<StageMachine::CutStep> StageMachine::cut(ModuleOp step, const FlowGraph &forward,
+                                                  const PipelineStep &order,
+                                                  bool sharesStates) const {
+  auto work = workOf(step, forward);
+  auto cost = costOf(forward);
+  auto target = planTarget(Mesh(), machine);
+  if (!work || !cost || !target)
+    return tl::unexpected(!work ? work.error() : !cost ? cost.error() : target.error());
+  search::StepMemory memory{.sharesStates = sharesStates};
+  if (target->memoryLimit)
+    memory.bytes = static_cast<double>(*target->memoryLimit);
+  return search::cutStep(forward, *work, *cost, order, memory)
+      .map([&](search::StepCut made) {
+        cost->seconds = work->perMicroBatch(order.microBatches);
+        CutStep cut{std::move(made.stages), std::move(*cost), {}};
+        if (made.bytes > memory.bytes)
+          cut.note = "no cut into stages is known that fits: of the fastest one, states "
+                     "and what is kept of micro-batches take " +
+                     bytesText(static_cast<int64_t>(made.bytes)) +
+                     " of a device, the limit is " + bytesText(*target->memoryLimit);
+        return cut;
+      });
+}
+
 std::vector<std::string> StageMachine::notesOf(const FlowGraph &graph,
                                                const search::StageCost &cost,
                                                const std::vector<int32_t> &stages) const {

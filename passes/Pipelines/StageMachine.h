@@ -26,9 +26,16 @@ struct StageMachine {
   /// as the cluster has devices.
   Expected<search::StageCost> costOf(const FlowGraph &graph) const;
 
-  /// Seconds that each op of the forward pass takes in a training step. The stage of an
-  /// op says by its number in `forward` which op it is, or is a gradient or update of.
-  Expected<search::StepWork> workOf(mlir::ModuleOp step, const FlowGraph &forward) const;
+  struct CutStep {
+    std::vector<int32_t> stages; ///< by op of the forward graph
+    search::StageCost cost;      ///< per micro-batch
+    std::string note;            ///< says that none fits; else empty
+  };
+  /// The cut of a training step in this order of its parts. The stage of an op of the
+  /// step says by its number in `forward` which op it is, or is a gradient or update of.
+  /// `sharesStates` as in search::StepMemory.
+  Expected<CutStep> cut(mlir::ModuleOp step, const FlowGraph &forward,
+                        const PipelineStep &order, bool sharesStates) const;
 
   /// Says of each stage what it begins with, its work, and what it passes on.
   std::vector<std::string> notesOf(const FlowGraph &graph, const search::StageCost &cost,
@@ -36,6 +43,8 @@ struct StageMachine {
 
 private:
   Expected<double> slowestLink(const Topology &all) const;
+  /// Seconds and bytes that each op of the forward pass takes in a training step.
+  Expected<search::StepWork> workOf(mlir::ModuleOp step, const FlowGraph &forward) const;
 };
 
 } // namespace partita
