@@ -208,17 +208,29 @@ search::evenBounds(const std::vector<Cut> &cuts, const StageCost &cost, int32_t 
 }
 
 std::vector<int32_t> CutPlaces::stages(const std::vector<size_t> &bounds,
-                                       size_t numOps) const {
-  std::vector<int32_t> result(numOps, -1);
+                                       const FlowGraph &graph) const {
+  std::vector<int32_t> result(graph.ops.size(), -1);
   for (size_t k = 0; k + 1 < bounds.size(); ++k)
     for (size_t i = cuts[bounds[k]].op; i < cuts[bounds[k + 1]].op; ++i)
       result[static_cast<size_t>(ops[i])] = static_cast<int32_t>(k);
+  const std::vector<bool> isOfParameters = madeOfParameters(graph);
+  for (size_t i = graph.ops.size(); i-- > 0;) {
+    if (!isOfParameters[i] || graph.ops[i].kind != FlowKind::Compute)
+      continue;
+    int32_t first = std::numeric_limits<int32_t>::max();
+    for (int32_t value : graph.ops[i].results)
+      for (const FlowUse &use : graph.values[static_cast<size_t>(value)].uses)
+        if (int32_t stage = result[static_cast<size_t>(use.op)]; stage >= 0)
+          first = std::min(first, stage);
+    if (first < std::numeric_limits<int32_t>::max())
+      result[i] = first;
+  }
   return result;
 }
 
 Expected<std::vector<int32_t>>
 search::cutIntoStages(const FlowGraph &graph, const StageCost &cost, int32_t stages) {
   return cutPlaces(graph, cost, stages).map([&](const CutPlaces &places) {
-    return places.stages(evenBounds(places.cuts, cost, stages), graph.ops.size());
+    return places.stages(evenBounds(places.cuts, cost, stages), graph);
   });
 }

@@ -21,8 +21,10 @@ struct CutPlaces {
   std::vector<Cut> cuts;    ///< the program's two ends among them
 
   /// The stage of every op, −1 of those that do not compute. Stage k is between the
-  /// places bounds[k] and bounds[k + 1] of `cuts`.
-  std::vector<int32_t> stages(const std::vector<size_t> &bounds, size_t numOps) const;
+  /// places bounds[k] and bounds[k + 1] of `cuts`; what follows from parameters alone is
+  /// in that of its first reader, where the parameter then lies, too.
+  std::vector<int32_t> stages(const std::vector<size_t> &bounds,
+                              const FlowGraph &graph) const;
 };
 
 /// The places that are worth looking at, more than there are stages. Errors as of

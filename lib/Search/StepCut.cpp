@@ -198,7 +198,7 @@ Expected<StepCut> search::cutStep(const FlowGraph &graph, const StepWork &work,
     auto cutWithin = [&](const StepMemory &limit) {
       StepCutter cutter(places, work, link, step, limit);
       const auto bounds = cutter.run(cost);
-      return StepCut{places.stages(bounds, graph.ops.size()),
+      return StepCut{places.stages(bounds, graph),
                      std::ranges::max(cutter.bytesOf(bounds))};
     };
     StepCut cut = cutWithin(memory);

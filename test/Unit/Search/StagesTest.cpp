@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 using namespace partita;
@@ -355,4 +356,31 @@ TEST_CASE("stages: of cuts of a step one that fits is taken") {
   REQUIRE(shared);
   REQUIRE(whole);
   CHECK(shared->bytes < whole->bytes);
+}
+
+TEST_CASE("stages: what follows from a parameter is where it is read") {
+  // Copies of all weights stand before the first op that reads one.
+  Program p;
+  p.argument("x0", {4});
+  for (int i = 1; i <= 6; ++i) {
+    const std::string n = std::to_string(i);
+    p.source("w" + n, {4});
+    p.elementwise("c" + n, {"w" + n});
+  }
+  for (int i = 1; i <= 6; ++i)
+    p.elementwise("x" + std::to_string(i),
+                  {"x" + std::to_string(i - 1), "c" + std::to_string(i)});
+  p.elementwise("y", {"x6", "c2"}); // of two stages: in the first
+  p.result("y");
+  const FlowGraph graph = p.build(*Mesh::parse(""));
+  StageCost cost{std::vector<double>(graph.ops.size(), 1), 1e9};
+  auto stages = cutIntoStages(graph, cost, 3);
+  REQUIRE(stages);
+  std::map<std::string, int32_t> of;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    of[graph.ops[i].name] = (*stages)[i];
+  for (int i = 1; i <= 6; ++i)
+    CHECK(of.at("c" + std::to_string(i)) == of.at("x" + std::to_string(i)));
+  CHECK(of.at("y") == 2);
+  CHECK(of.at("c2") < 2);
 }
