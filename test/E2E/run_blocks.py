@@ -179,8 +179,8 @@ def check(partita, case, way, given):
     with tempfile.TemporaryDirectory(prefix="partita-blocks-") as folder:
         work = pathlib.Path(folder)
         case.write(work / "model.onnx")
-        got = run(partita, work, work / "model.onnx", {"x": case.x}, [*options, *given],
-                  environment)
+        [got] = run(partita, work, work / "model.onnx", {"x": case.x}, [*options, *given],
+                    environment)
         weights = work / "bundle" / "weights.safetensors"
         bytes = weights.stat().st_size if weights.exists() else 0
     y, size = case.expected()
