@@ -389,8 +389,14 @@ Value PairRewriter::tensor(Compose &c, Type element, const Beside &numbers) {
 
 /// A constant that import noted, or a weight by name.
 Value PairRewriter::sourceOf(Attribute source) {
-  if (auto name = dyn_cast<StringAttr>(source))
-    return importer.knownWeight(name.getValue());
+  if (auto name = dyn_cast<StringAttr>(source)) {
+    // A source is of no node: what a hint for a node calls an input comes from outside.
+    const Location ofNode = importer.location;
+    importer.location = NameLoc::get(name);
+    Value weight = importer.knownWeight(name.getValue());
+    importer.location = ofNode;
+    return weight;
+  }
   return graph::ConstantOp::create(builder, importer.location,
                                    cast<DenseElementsAttr>(source));
 }
