@@ -36,8 +36,8 @@ std::vector<bool> madeOfParameters(const FlowGraph &graph);
 
 /// The stage of every op, 0 … stages − 1, ascending along the program but for what
 /// follows from parameters alone, which is in the stage of its first reader; −1 for ops
-/// that are not Compute. Ops that share a state are in one stage. An error if there are fewer
-/// ops than stages, or states leave fewer places to cut.
+/// that are not Compute. Ops that share a state are in one stage. An error if there are
+/// fewer ops than stages, or states leave fewer places to cut.
 Expected<std::vector<int32_t>> cutIntoStages(const FlowGraph &graph,
                                              const StageCost &cost, int32_t stages);
 
