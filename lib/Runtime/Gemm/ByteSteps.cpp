@@ -121,6 +121,50 @@ void gemm::storeBytes(const int32_t *numbers, int64_t row, int64_t rows, int64_t
 
 #if defined(__x86_64__)
 
+/// The lowest bytes of eight numbers.
+static __m128i lowestBytes(__m256i x) {
+  const __m256i places =
+      _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, //
+                       0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  x = _mm256_shuffle_epi8(x, places);
+  return _mm_unpacklo_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+
+void gemm::scaleNarrow(const Scaled &block) {
+  const __m256 offset = _mm256_set1_ps(block.offset), low = _mm256_set1_ps(block.low),
+               high = _mm256_set1_ps(block.high);
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  for (int64_t c = 0; c < block.columns; c += 8) {
+    const int64_t count = block.columns - c;
+    const __m256i mask = _mm256_cmpgt_epi32(
+        _mm256_set1_epi32(static_cast<int>(count < 8 ? count : 8)), lanes);
+    __m256i bias = _mm256_setzero_si256();
+    if (block.bias)
+      bias = _mm256_maskload_epi32(block.bias + c, mask);
+    if (block.isSubtracted)
+      bias = _mm256_sub_epi32(_mm256_setzero_si256(), bias);
+    const __m256 factor = block.factor ? _mm256_maskload_ps(block.factor + c, mask)
+                                       : _mm256_set1_ps(block.one);
+    for (int64_t r = 0; r < block.rows; ++r) {
+      const __m256i sum = _mm256_loadu_si256(
+          reinterpret_cast<const __m256i *>(block.sums + r * block.row + c));
+      __m256 x = _mm256_cvtepi32_ps(_mm256_add_epi32(sum, bias));
+      x = _mm256_round_ps(_mm256_mul_ps(x, factor), 0x08);
+      x = _mm256_add_ps(x, offset);
+      x = _mm256_min_ps(_mm256_max_ps(x, low), high);
+      const __m128i bytes = lowestBytes(_mm256_cvttps_epi32(x));
+      uint8_t *to = block.to + r * block.toRow + c;
+      if (count >= 8) {
+        _mm_storel_epi64(reinterpret_cast<__m128i *>(to), bytes);
+        continue;
+      }
+      const auto eight = static_cast<uint64_t>(_mm_cvtsi128_si64(bytes));
+      for (int64_t i = 0; i < count; ++i)
+        to[i] = static_cast<uint8_t>(eight >> (8 * i));
+    }
+  }
+}
+
 [[gnu::target("avx512f,avx512bw,avx512vl")]] void gemm::scaleWide(const Scaled &block) {
   const __m512 offset = _mm512_set1_ps(block.offset), low = _mm512_set1_ps(block.low),
                high = _mm512_set1_ps(block.high);
@@ -148,6 +192,20 @@ void gemm::storeBytes(const int32_t *numbers, int64_t row, int64_t rows, int64_t
 
 #else
 
-void gemm::scaleWide(const Scaled &) {}
+void gemm::scaleNarrow(const Scaled &block) {
+  for (int64_t r = 0; r < block.rows; ++r)
+    for (int64_t c = 0; c < block.columns; ++c) {
+      const uint32_t bias = block.bias ? static_cast<uint32_t>(block.bias[c]) : 0;
+      const auto sum = static_cast<uint32_t>(block.sums[r * block.row + c]);
+      float x = static_cast<float>(wrapped(block.isSubtracted ? sum - bias : sum + bias));
+      x = __builtin_rintf(x * (block.factor ? block.factor[c] : block.one));
+      x += block.offset;
+      x = x > block.low ? x : block.low;
+      x = x < block.high ? x : block.high;
+      block.to[r * block.toRow + c] = static_cast<uint8_t>(static_cast<int32_t>(x));
+    }
+}
+
+void gemm::scaleWide(const Scaled &block) { scaleNarrow(block); }
 
 #endif

@@ -43,7 +43,8 @@ struct Scaled {
   uint8_t *to;
   int64_t toRow;
 };
-/// For AVX-512 F, BW and VL.
+/// For AVX2, and for AVX-512 F, BW and VL.
+void scaleNarrow(const Scaled &block);
 void scaleWide(const Scaled &block);
 
 } // namespace partita::gemm

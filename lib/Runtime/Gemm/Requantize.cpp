@@ -32,8 +32,8 @@ bool Requantizer::takes(const task::Conv &p) {
 }
 
 Requantizer::Requantizer(const task::Conv &p, bool isWide)
-    : type(task::resultType(p)), isLast(p.dst_format == PARTITA_FORMAT_CHANNELS_LAST),
-      channels(p.out_channels) {
+    : isWide(isWide), type(task::resultType(p)),
+      isLast(p.dst_format == PARTITA_FORMAT_CHANNELS_LAST), channels(p.out_channels) {
   extents.fill(1);
   const size_t spatial = p.spatial.size();
   for (size_t d = 0; d < spatial; ++d) {
@@ -59,12 +59,12 @@ Requantizer::Requantizer(const task::Conv &p, bool isWide)
     }
     steps.push_back(step);
   }
-  findScaling(isWide);
+  findScaling();
 }
 
 /// Bias, cast, factor, rounding, offset, limits, cast: in that order, each at most once.
-void Requantizer::findScaling(bool isWide) {
-  if (!isWide || byteWidth(type) != 1 || !isLast)
+void Requantizer::findScaling() {
+  if (byteWidth(type) != 1 || !isLast)
     return;
   Scaling all;
   auto at = steps.begin();
@@ -140,13 +140,14 @@ bool Requantizer::scale(std::span<void *const> operands, const SumBlock &block) 
     return step ? static_cast<const int32_t *>(operands[step->operand]) + block.channel
                 : nullptr;
   };
-  scaleWide({block.sums, block.row, block.rows, block.columns, of(scaling->bias),
-             scaling->bias && scaling->bias->op.kind == PARTITA_POST_BINARY_SUB,
-             reinterpret_cast<const float *>(of(scaling->factor)), scaling->one,
-             scaling->offset, scaling->low, scaling->high,
-             static_cast<uint8_t *>(operands[task::ConvDst]) + block.pixel * channels +
-                 block.channel,
-             channels});
+  const auto kernel = isWide ? scaleWide : scaleNarrow;
+  kernel({block.sums, block.row, block.rows, block.columns, of(scaling->bias),
+          scaling->bias && scaling->bias->op.kind == PARTITA_POST_BINARY_SUB,
+          reinterpret_cast<const float *>(of(scaling->factor)), scaling->one,
+          scaling->offset, scaling->low, scaling->high,
+          static_cast<uint8_t *>(operands[task::ConvDst]) + block.pixel * channels +
+              block.channel,
+          channels});
   return true;
 }
 

@@ -31,7 +31,7 @@ struct SumBlock {
 
 class Requantizer {
 public:
-  /// `isWide`: by vectors of 512 bits where there is a way for all steps at once.
+  /// `isWide`: by vectors of 512 bits, else of 256, where all steps are one function.
   Requantizer(const task::Conv &params, bool isWide);
   /// Tells whether there are kernels for all steps of the call.
   static bool takes(const task::Conv &params);
@@ -50,13 +50,14 @@ private:
     int64_t channel = 0;
     bool varies() const { return pixel != std::array<int64_t, 4>{}; }
   };
-  void findScaling(bool isWide);
+  void findScaling();
   void apply(const Step &step, std::span<void *const> operands,
              const SumBlock &block) const;
   bool scale(std::span<void *const> operands, const SumBlock &block) const;
   void store(std::span<void *const> operands, const SumBlock &block) const;
   int64_t placeOf(const Step &step, int64_t pixel) const;
 
+  bool isWide;
   std::vector<Step> steps;
   DType type;                     ///< of the result
   bool isLast;                    ///< channels
