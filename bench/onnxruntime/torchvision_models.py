@@ -58,12 +58,12 @@ def import_torchvision():
     except RuntimeError:  # its operators are not there
         for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
             del sys.modules[name]
-    library = torch.library.Library("torchvision", "DEF")
+    operators = torch.library.Library("torchvision", "DEF")
     for schema in SCHEMAS:
-        library.define(schema)
-    library.impl("nms", best_first, "CPU")
-    library.impl("roi_align", centres, "CPU")
-    import_torchvision.library = library  # registered as long as it lives
+        operators.define(schema)
+    operators.impl("nms", best_first, "CPU")
+    operators.impl("roi_align", centres, "CPU")
+    import_torchvision.operators = operators  # registered as long as they live
     import torchvision
     for module in ("extension", "ops.roi_align"):
         sys.modules[f"torchvision.{module}"]._has_ops = has_ops

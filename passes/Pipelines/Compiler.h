@@ -109,6 +109,7 @@ struct Job {
   /// The module is this stage of a pipeline: hints that name nothing of it are for
   /// others, and a plan has a part for each; −1: it is a whole program.
   int stage = -1;
+
   /// Begins sources of another entry, whose compiler lives beside those of earlier
   /// entries and hears its own diagnostics.
   void beginSources() {
