@@ -457,6 +457,51 @@ def check_second_name(work, words, held, plain, least):
         raise RuntimeError(told)
 
 
+def check_interrupted(work):
+    """An evaluation that a signal leaves out is made where the run goes on."""
+    words = ["--steps", "5", "--eval", work.ruled("many", 8000), "--eval-every", "3",
+             "--keep-best", "model", "--keep", "1", "--resume"]
+    for tries in range(10):  # a busy machine may not signal in time
+        place = work.place(f"interrupted-{tries}")
+        process = work.start("best", "ruled", place, *words)
+        wait_for_lines(process, place, 2)
+        time.sleep(0.02)  # the evaluation of step 3 takes longer
+        process.send_signal(signal.SIGTERM)
+        told = "".join(process.communicate(timeout=60))
+        if process.returncode == 143 and "eval_loss" not in log_of(place)[-1] and len(
+                log_of(place)) == 3:
+            break
+    else:
+        raise RuntimeError(f"no evaluation was interrupted: {process.returncode}, {told}")
+    manifest = f"{place}/c/step-3/manifest.json"
+    owed = json.load(open(manifest))
+    if not owed.get("owes_evaluation") or os.path.exists(f"{place}/c/best-model"):
+        raise RuntimeError(f"the generation owes nothing: {owed}")
+    # The same number of steps: nothing but the evaluation is left to do.
+    told = work.run("best", "ruled", place, "--steps", "3", *words[2:])
+    data = np.load(f"{work.folder}/many.npz")
+    loss = work.reference("best", f"{place}/c/step-3", data, 8)
+    near("interrupted", log_of(place)[2]["eval_loss"], loss)
+    if (len(log_of(place)) != 3 or "step 3: eval loss" not in told
+            or json.load(open(manifest)).get("owes_evaluation") or best_of(place)["step"] != 3):
+        raise RuntimeError(f"the evaluation is not made: {told}")
+    work.run("best", "ruled", place, *words)
+    whole = work.place("whole")
+    work.run("best", "ruled", whole, *words)
+    losses = [[line.get("eval_loss") for line in log_of(it)] for it in (place, whole)]
+    if losses[0] != losses[1] or sum(loss is not None for loss in losses[0]) != 2:
+        raise RuntimeError(f"evaluated were {losses}")
+
+
+def wait_for_lines(process, place, count):
+    """Waits until the log of a run has so many lines."""
+    path, deadline = f"{place}/log.jsonl", time.monotonic() + 60
+    while not os.path.exists(path) or open(path).read().count("\n") < count:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the log gets no line {count}: {process.communicate()}")
+        time.sleep(0.001)
+
+
 def check_elastic(work):
     """A world of a bundle evaluates as the bundle does."""
     work.compile("worlds", "mlp", ["--mesh", "dp=2", "--mesh", "dp=1", "--mode",
@@ -563,7 +608,7 @@ def main():
             print(f"{name}: {known[name][2]}", flush=True)
         for check in () if given.only else (check_tools, check_compute,
                       lambda it: check_python(it, *known["zero3"]), check_best,
-                      check_elastic, check_metrics, check_errors):
+                      check_interrupted, check_elastic, check_metrics, check_errors):
             begin = time.monotonic()
             check(work)
             print(f"{getattr(check, '__name__', 'check')}: "

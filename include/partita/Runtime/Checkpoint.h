@@ -108,6 +108,7 @@ struct Manifest {
   std::string incarnation;
   std::vector<AllowedChange> changes = {};
   std::optional<BestStep> best = {}; ///< absent: none is kept
+  bool owesEvaluation = false;       ///< the step's was due, and a signal has left it out
   std::vector<Part> parts = {};
   std::vector<State> states = {};
 

@@ -4,6 +4,7 @@
 #include "OpenFile.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
@@ -179,6 +180,28 @@ Aside::~Aside() {
   }
   if (lock >= 0)
     ::close(lock);
+}
+
+/// Renames a folder to the name of another one, which gets a name aside that was drawn.
+static int replaceFolder(const std::string &name, const std::string &target) {
+  if (::renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0)
+    return 0;
+  if (errno != EINVAL && errno != ENOSYS)
+    return -1;
+  const std::string old = Aside::nameOf(target, Aside::draw());
+  if (::rename(target.c_str(), old.c_str()) != 0 ||
+      ::rename(name.c_str(), target.c_str()) != 0)
+    return -1;
+  return ::rename(old.c_str(), name.c_str());
+}
+
+Expected<void> Aside::commitReplacing() {
+  struct stat info;
+  if (::stat(target.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+    return commit();
+  // The name aside is that of the old folder from now on.
+  return replaceFolder(name, target) == 0 ? Expected<void>()
+                                          : systemError("cannot write", target);
 }
 
 Expected<void> Aside::commit() {

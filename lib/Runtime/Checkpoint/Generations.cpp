@@ -154,9 +154,7 @@ Expected<void> runtime::nameGeneration(const std::string &generation,
     return makeError("cannot read the folder '" + generation + "': " + failed.message());
   if (auto ok = syncFolder(aside->path()); !ok)
     return ok;
-  if (fs::exists(path, failed))
-    removeGeneration(path);
-  if (auto ok = aside->commit(); !ok)
+  if (auto ok = aside->commitReplacing(); !ok)
     return ok;
   return syncFolder(fs::path(path).parent_path().string());
 }
@@ -181,11 +179,9 @@ Expected<void> runtime::publish(Aside aside, const std::string &folder, Manifest
   if (auto number = parseIncarnation(manifest.incarnation))
     if (auto ok = checkIncarnation(folder, *number); !ok)
       return ok;
-  // A generation of this name is a damaged one that was not taken.
-  std::error_code failed;
-  if (std::string path = generationPath(folder, manifest.step); fs::exists(path, failed))
-    removeGeneration(path);
-  if (auto ok = aside.commit(); !ok)
+  // A generation of this name is a damaged one that was not taken, or the one from which
+  // the run went on.
+  if (auto ok = aside.commitReplacing(); !ok)
     return ok;
   if (auto ok = syncFolder(folder); !ok)
     return ok;

@@ -114,6 +114,8 @@ std::string Manifest::json() const {
     out.endObject();
   }
   out.endArray();
+  if (owesEvaluation)
+    out.member("owes_evaluation", true);
   if (best) {
     out.key("best");
     out.beginObject();
@@ -351,6 +353,10 @@ static Expected<Manifest> parseManifest(std::string_view text, const std::string
   if (ok && root->has("best"))
     ok = root->at("best").and_then(readBest).map(
         [&](BestStep best) { manifest.best = std::move(best); });
+  if (ok && root->has("owes_evaluation"))
+    ok = root->at("owes_evaluation")
+             .and_then([](const JsonValue &value) { return value.asBool(); })
+             .map([&](bool owes) { manifest.owesEvaluation = owes; });
   if (!ok)
     return tl::unexpected(ok.error());
   return manifest;

@@ -99,6 +99,7 @@ Expected<void> Checkpoints::restore(RunPlace &place) {
   }
   const Restored &found = **restored;
   place = {found.manifest.step, found.manifest.cursor};
+  owes = found.manifest.owesEvaluation;
   restoredStep = place.step;
   tell("goes on behind step " + std::to_string(place.step) + " of '" + found.path +
        "': " + bytesText(static_cast<double>(found.bytes)) + " read by " +
@@ -223,6 +224,7 @@ Expected<void> Checkpoints::save(const RunPlace &place, int log) {
   head.step = place.step, head.cursor = place.cursor;
   head.run = identity, head.changes = changes;
   head.best = best;
+  head.owesEvaluation = owes;
   begun = Clock::now();
   return saver->save(std::move(head), log, isBestStep ? bestPath() : "");
 }
@@ -233,27 +235,38 @@ void Checkpoints::tellInfinite(const RunPlace &place) const {
        ", which gave an infinity or no number");
 }
 
-Expected<int> Checkpoints::behind(const RunPlace &place, bool finite,
-                                  std::optional<double> evaluated, int log) {
+Expected<int> Checkpoints::behind(const StepOutcome &done, int log) {
+  return saveIf(done, /*mustSave=*/false, log);
+}
+
+Expected<int> Checkpoints::settle(const RunPlace &place, std::optional<double> evaluated,
+                                  int log) {
+  return saveIf({.place = place, .evaluated = evaluated}, /*mustSave=*/true, log);
+}
+
+Expected<int> Checkpoints::saveIf(const StepOutcome &done, bool mustSave, int log) {
+  const RunPlace &place = done.place;
+  owes = done.owesEvaluation;
   int64_t every = parts.options.data.saveEvery;
   std::chrono::duration<double> since = Clock::now() - begun;
   bool isTime = options.everySeconds > 0 && since.count() >= options.everySeconds;
   // The root's clock counts.
-  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot(), !finite,
-                     isBest(evaluated)};
+  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot(), !done.isFinite,
+                     isBest(done.evaluated)};
   if (auto ok = saver->exchange(votes); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = tellFailure(false); !ok)
     return tl::unexpected(ok.error());
   isFinite = votes[2] == 0;
   isBestStep = votes[3] != 0 && isFinite;
-  if (auto ok = isBestStep ? keepBest(place, evaluated) : Expected<void>(); !ok)
+  if (auto ok = isBestStep ? keepBest(place, done.evaluated) : Expected<void>(); !ok)
     return tl::unexpected(ok.error());
-  bool isDue = votes[1] != 0 || isBestStep || (every > 0 && place.step % every == 0);
+  bool isDue =
+      mustSave || votes[1] != 0 || isBestStep || (every > 0 && place.step % every == 0);
   if (isDue && !isFinite && votes[0] == 0) {
     begun = Clock::now();
     tellInfinite(place);
-  } else if (isDue && votes[0] == 0) {
+  } else if (isDue && (votes[0] == 0 || mustSave)) {
     if (auto ok = save(place, log); !ok)
       return tl::unexpected(ok.error());
     if (auto ok = tellFailure(false); !ok)

@@ -27,6 +27,15 @@ struct RunPlace {
   DataCursor cursor;
 };
 
+/// A step that is done, as far as generations ask.
+struct StepOutcome {
+  RunPlace place;
+  /// Whether the loss and all else that the step gives is; as the root sees it.
+  bool isFinite = true;
+  std::optional<double> evaluated; ///< loss of rows that are held out; of the root
+  bool owesEvaluation = false;     ///< see Manifest
+};
+
 /// The generations of one run on data. All processes make the same calls.
 class Checkpoints {
 public:
@@ -36,12 +45,16 @@ public:
                                                      const DataFeed &feed,
                                                      std::string evaluatedOn,
                                                      const Print &print, RunPlace &place);
-  /// To be called behind each step: saves if that is due, or `evaluated` is the least
-  /// loss so far and asked to be kept, and the loss and all else that the step gives is
-  /// finite (as the root sees it). `log`: a file that a generation must not be ahead of;
-  /// −1: none. The signal by which all are to stop, or 0.
-  Expected<int> behind(const RunPlace &place, bool isFinite,
-                       std::optional<double> evaluated, int log);
+  /// To be called behind each step: saves if the step is finite, and a save is due or the
+  /// evaluated loss is the least so far and asked to be kept. `log`: a file that a
+  /// generation must not be ahead of; −1: none. The signal by which all are to stop, or
+  /// 0.
+  Expected<int> behind(const StepOutcome &done, int log);
+  /// Whether the generation that the run goes on with owes an evaluation.
+  bool owesEvaluation() const { return owes; }
+  /// Saves that step once more, whose evaluation has been made now. The result is that of
+  /// `behind`.
+  Expected<int> settle(const RunPlace &place, std::optional<double> evaluated, int log);
   /// Whether the step of the last call of `behind` was finite, for all processes alike.
   bool wasFinite() const { return isFinite; }
   /// Waits for the save under way, of a run that ends with an error.
@@ -61,6 +74,7 @@ private:
   std::string bestPath() const;
   bool isBest(std::optional<double> evaluated) const;
   Expected<void> keepBest(const RunPlace &place, std::optional<double> evaluated);
+  Expected<int> saveIf(const StepOutcome &done, bool mustSave, int log);
   Expected<void> makeSaver();
   Expected<void> save(const RunPlace &place, int log);
   Expected<void> tellFailure(bool isLast);
@@ -82,6 +96,7 @@ private:
   Clock::time_point begun = Clock::now(); ///< the last save
   int64_t restoredStep = -1;              ///< −1: the run began at step 0
   bool isFinite = true;                   ///< the last step
+  bool owes = false;                      ///< an evaluation, likewise
 };
 
 } // namespace partita::runtime

@@ -41,6 +41,7 @@ private:
   Expected<void> begin(int64_t steps);
   Expected<void> step();
   Expected<void> evaluate();
+  Expected<void> makeOwed();
   Expected<void> tell(int64_t epoch,
                       const std::shared_ptr<const std::vector<int64_t>> &rows);
   Expected<void> save();
@@ -60,6 +61,7 @@ private:
   std::unique_ptr<Checkpoints> checkpoints; ///< null: none are asked for
   std::optional<Evaluation> evaluation;
   std::optional<double> evaluated; ///< behind the last step, on the root
+  bool owesEvaluation = false;     ///< the last step, since a signal has come
   RunPlace place;
   int64_t last = 0;                 ///< no step behind this one
   std::optional<int64_t> lastEpoch; ///< none of it
@@ -95,7 +97,26 @@ Expected<void> StepLoop::begin(int64_t steps) {
   last = data.steps.value_or(INT64_MAX), lastEpoch = data.epochs;
   if (isOver() && session.isRoot())
     print("all " + std::to_string(place.step) + " steps are done");
-  return session.isRoot() ? metrics.openBehind(data.log, place.step) : Expected<void>();
+  if (session.isRoot())
+    if (auto ok = metrics.openBehind(data.log, place.step); !ok)
+      return ok;
+  return checkpoints->owesEvaluation() && evaluation ? makeOwed() : Expected<void>();
+}
+
+/// The evaluation of the step behind which the run goes on: a signal had come meanwhile.
+Expected<void> StepLoop::makeOwed() {
+  if (auto ok = evaluate(); !ok)
+    return ok;
+  if (owesEvaluation)
+    return {}; // another signal; the generation stays as it is
+  if (session.isRoot())
+    if (auto ok = metrics.evaluatedBehind(place.step, *evaluated); !ok)
+      return ok;
+  auto signal = checkpoints->settle(place, evaluated, metrics.descriptor());
+  if (!signal)
+    return tl::unexpected(signal.error());
+  done.signal = *signal;
+  return {};
 }
 
 Expected<void> StepLoop::step() {
@@ -113,7 +134,7 @@ Expected<void> StepLoop::step() {
   parts.logs.step(place.step, done.seconds.back());
   // Requests of an evaluation follow, and this is about the step's own.
   auto finite = checkFinite(session, parts.options, "step " + std::to_string(place.step));
-  evaluated.reset();
+  evaluated.reset(), owesEvaluation = false;
   if (finite && evaluation && evaluation->isDue(place.step, isOver()))
     finite = evaluate();
   if (session.isRoot())
@@ -127,11 +148,14 @@ Expected<void> StepLoop::step() {
 }
 
 Expected<void> StepLoop::evaluate() {
-  auto loss = evaluation->run();
-  if (!loss)
-    return tl::unexpected(loss.error());
-  if (session.isRoot())
-    evaluated = *loss;
+  auto end = evaluation->run();
+  if (!end)
+    return tl::unexpected(end.error());
+  owesEvaluation = end->signal != 0;
+  if (owesEvaluation)
+    done.signal = end->signal;
+  else if (session.isRoot())
+    evaluated = end->loss;
   return {};
 }
 
@@ -160,7 +184,8 @@ Expected<void> StepLoop::save() {
   std::string what = session.isRoot() ? metrics.notFinite(parts.outputs) : "";
   bool isFinite = what.empty(); // as far as this process knows
   if (checkpoints) {
-    auto signal = checkpoints->behind(place, isFinite, evaluated, metrics.descriptor());
+    auto signal = checkpoints->behind({place, isFinite, evaluated, owesEvaluation},
+                                      metrics.descriptor());
     if (!signal)
       return tl::unexpected(signal.error());
     done.signal = *signal;

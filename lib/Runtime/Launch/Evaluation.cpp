@@ -154,7 +154,7 @@ Expected<void> Evaluation::runBatch(int64_t begin) {
   return {};
 }
 
-Expected<std::optional<double>> Evaluation::run() {
+Expected<EvaluationEnd> Evaluation::run() {
   Selected selected(*session, used, entry);
   sum = counted = 0;
   for (int64_t begin = 0; begin < feed.numRows(); begin += feed.batch()) {
@@ -163,11 +163,11 @@ Expected<std::optional<double>> Evaluation::run() {
     if (auto ok = session->agree(signal); !ok)
       return tl::unexpected(ok.error());
     if (signal[0] != 0)
-      return std::nullopt;
+      return EvaluationEnd{0, static_cast<int>(signal[0])};
     if (auto ok = runBatch(begin); !ok)
       return tl::unexpected(ok.error());
     if (auto ok = checkFinite(*session, *given, "evaluation"); !ok)
       return tl::unexpected(ok.error());
   }
-  return sum / counted;
+  return EvaluationEnd{sum / counted, 0};
 }

@@ -10,6 +10,11 @@ namespace partita::runtime {
 /// entry for it, or the file is not what the entry takes. Nothing is loaded.
 Expected<void> checkEvaluation(const RunOptions &options);
 
+struct EvaluationEnd {
+  double loss = 0; ///< of the root; without a meaning elsewhere, and where a signal is
+  int signal = 0;  ///< that has asked the run to stop meanwhile, for all processes alike
+};
+
 /// The mean loss over the rows of a file, by the entry of the bundle that evaluates, on
 /// the states as they are. All processes make the same calls.
 class Evaluation {
@@ -24,9 +29,8 @@ public:
   }
   /// Hash that tells other rows to evaluate on.
   const std::string &data() const { return hash; }
-  /// Runs all rows; afterwards the session is about the entry that it was about before. A
-  /// number on the root alone. Absent: a signal has asked the run to stop.
-  Expected<std::optional<double>> run();
+  /// Runs all rows; afterwards the session is about the entry that it was about before.
+  Expected<EvaluationEnd> run();
 
 private:
   Evaluation(Session &session, const RunOptions &options, RankProgress *used,

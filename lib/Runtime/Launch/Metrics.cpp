@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -154,15 +155,18 @@ std::string Metrics::line(const StepDone &done,
   return text;
 }
 
+/// JSON has no infinity, and no NaN.
+static void write(JsonWriter &out, double number) {
+  if (std::isfinite(number))
+    out.value(number);
+  else
+    out.null();
+}
+
 std::string Metrics::json(const StepDone &done,
                           const std::vector<HostTensor> &outputs) const {
   JsonWriter out(JsonWriter::Style::Compact);
-  auto number = [&](double value) {
-    if (std::isfinite(value))
-      out.value(value);
-    else
-      out.null(); // JSON has no NaN
-  };
+  auto number = [&](double value) { write(out, value); };
   out.beginObject();
   out.member("step", done.step);
   out.member("epoch", done.epoch);
@@ -251,6 +255,39 @@ Expected<void> Metrics::step(const StepDone &done,
       std::fflush(log.get()) != 0)
     return cannotWrite();
   return {};
+}
+
+/// Adds a member to the last line of a log, in one write: a line that is cut off would be
+/// lost where the run goes on once more. No line, or one that has the member, stays.
+static Expected<void> amendLast(const std::string &path, const std::string &name,
+                                const std::string &value) {
+  auto text = readFile(path);
+  if (!text)
+    return tl::unexpected(text.error());
+  const size_t begin = text->rfind('\n', text->size() < 2 ? 0 : text->size() - 2);
+  const std::string_view line =
+      std::string_view(*text).substr(begin == std::string::npos ? 0 : begin + 1);
+  if (!line.ends_with("}\n") || line.find("\"" + name + "\":") != std::string::npos)
+    return {};
+  const std::string added = ",\"" + name + "\":" + value + "}\n";
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool isWritten = file >= 0 && ::pwrite(file, added.data(), added.size(),
+                                               static_cast<off_t>(text->size() - 2)) ==
+                                          static_cast<ssize_t>(added.size());
+  const int problem = errno;
+  if (file >= 0)
+    ::close(file);
+  if (!isWritten)
+    return makeError("cannot write '" + path + "': " + std::strerror(problem));
+  return {};
+}
+
+Expected<void> Metrics::evaluatedBehind(int64_t step, double loss) {
+  evaluated.emplace(step, loss);
+  print("step " + std::to_string(step) + ": eval loss " + formatted("%.6g", loss));
+  JsonWriter out(JsonWriter::Style::Compact);
+  write(out, loss);
+  return log ? amendLast(path, "eval_loss", out.take()) : Expected<void>();
 }
 
 std::string Metrics::notFinite(const std::vector<HostTensor> &outputs) const {

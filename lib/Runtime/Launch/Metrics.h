@@ -40,6 +40,9 @@ public:
   /// Lines for people come at most once a second, but for the first, the last, and those
   /// that say what an evaluation gave.
   Expected<void> step(const StepDone &done, const std::vector<HostTensor> &outputs);
+  /// The loss of an evaluation behind the last step of the log, which a stop had left
+  /// out.
+  Expected<void> evaluatedBehind(int64_t step, double loss);
   /// Names and values of the scalars that are infinite or no number, and of the one by
   /// which a step that must stop says that something was; empty: there are none, or the
   /// step was skipped, whose states are those before.

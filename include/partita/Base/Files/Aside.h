@@ -40,8 +40,12 @@ public:
   ~Aside();
 
   const std::string &path() const { return name; }
-  /// Renames the file or folder to PATH, in one step.
+  /// Renames the file or folder to PATH, in one step. A folder that is there stays, and
+  /// is an error unless it is empty.
   Expected<void> commit();
+  /// Likewise, and a folder that is there goes with this object. PATH is missing for a
+  /// moment where a file system cannot exchange names.
+  Expected<void> commitReplacing();
   /// Leaves it where it is: somebody has renamed it.
   void release();
   /// Removes what objects of this process have beside any path: for a process that is
