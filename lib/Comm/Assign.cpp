@@ -27,7 +27,7 @@ static std::vector<bool> areReadLate(const std::vector<Op> &ops) {
   return result;
 }
 
-Facts::Facts(const std::vector<Op> &ops)
+Facts::Facts(const std::vector<Op> &ops, bool makesBuckets)
     : isMember(ops.size(), false), isLate(ops.size(), false), depth(ops.size(), 0) {
   const std::vector<bool> readLate = areReadLate(ops);
   for (size_t o = 0; o + 1 < ops.size(); ++o) {
@@ -39,7 +39,7 @@ Facts::Facts(const std::vector<Op> &ops)
       readsMember |= isMember[r] || isLate[r];
     }
     // A metric's sum goes with the first gradients.
-    isMember[o] = op.call && (isOfGradients(op.phase) || readLate[o]);
+    isMember[o] = makesBuckets && op.call && (isOfGradients(op.phase) || readLate[o]);
     isLate[o] = readsMember && isOfGradients(op.phase);
     depth[o] += isMember[o];
   }

@@ -17,7 +17,7 @@ struct Facts {
   /// source's among them they may stand anywhere before it.
   std::vector<std::vector<int32_t>> makers;
 
-  explicit Facts(const std::vector<Op> &ops);
+  Facts(const std::vector<Op> &ops, bool makesBuckets);
 
 private:
   void findMakers(const std::vector<Op> &ops);

@@ -1,7 +1,7 @@
 //===- Order.cpp - Buckets, starts and order of collectives ---------------===//
 #include "partita/Comm/Order.h"
 
-#include "Assign.h"
+#include "Join.h"
 
 #include <algorithm>
 #include <deque>
@@ -15,7 +15,8 @@ namespace {
 class Walk {
 public:
   Walk(const std::vector<Op> &ops, const Options &options)
-      : ops(ops), options(options), facts(ops), buckets(assign(ops, facts, options)),
+      : ops(ops), options(options), facts(ops, options.makesBuckets),
+        joined(join(ops, facts, options)), buckets(assign(ops, facts, options)),
         isThere(ops.size(), false), hasCome(ops.size(), false), bucketOf(ops.size(), -1),
         putOff(ops.size(), -1), missing(buckets.size(), 0) {
     for (size_t b = 0; b < buckets.size(); ++b)
@@ -33,8 +34,9 @@ public:
   }
 
   Order run() {
-    for (size_t o = 0; o + 1 < ops.size(); ++o)
-      take(static_cast<int32_t>(o));
+    for (int32_t op : joined.order)
+      if (at(op) + 1 < ops.size())
+        take(op);
     end();
     if (!ops.empty())
       give(static_cast<int32_t>(ops.size()) - 1);
@@ -89,10 +91,30 @@ private:
       flush();
       return;
     }
-    // An op that cannot wait.
+    if (const std::vector<int32_t> &members = joined.members[at(op)]; !members.empty())
+      return meet(members);
+    makeReady(op);
+    give(op);
+  }
+
+  /// Brings what an op reads that cannot wait.
+  void makeReady(int32_t op) {
     while (!isReady(op) && advance()) {
     }
-    give(op);
+  }
+
+  /// A call of several members that is waited for at once.
+  void meet(const std::vector<int32_t> &members) {
+    for (int32_t member : members)
+      makeReady(member);
+    const auto bucket = static_cast<int32_t>(buckets.size());
+    buckets.push_back({members});
+    began.push_back(true), missing.push_back(0);
+    result.steps.push_back({Step::Kind::Start, bucket});
+    result.steps.push_back({Step::Kind::Wait, bucket});
+    result.met += static_cast<int32_t>(members.size());
+    for (int32_t member : members)
+      isThere[at(member)] = true;
   }
 
   /// Everything that waits and can go on, in its order.
@@ -209,6 +231,7 @@ private:
   const std::vector<Op> &ops;
   const Options &options;
   const Facts facts;
+  const Joined joined;
   std::vector<Bucket> buckets;
   std::vector<bool> isThere;     ///< by op: what it gives is
   std::vector<bool> hasCome;     ///< by member: its source is there

@@ -215,7 +215,7 @@ struct OrderCommunicationPass
     for (auto program : getOperation().getOps<ProgramOp>()) {
       llvm::SetVector<Operation *> steps;
       for (auto segment : program.getBody().front().getOps<SegmentOp>())
-        if (func::FuncOp function = segment.callee(); isStep(function))
+        if (func::FuncOp function = segment.callee(); partOf(function) == Part::Step)
           steps.insert(function);
       Told told;
       for (Operation *step : steps)
@@ -223,21 +223,36 @@ struct OrderCommunicationPass
           return signalPassFailure();
       tell(program, told);
     }
+    options.makesBuckets = false;
+    SmallVector<func::FuncOp> trips; // of modules of programs, too
+    getOperation().walk([&](func::FuncOp function) {
+      if (partOf(function) == Part::Trip)
+        trips.push_back(function);
+    });
+    for (func::FuncOp trip : trips)
+      if (Told told; failed(order(trip, options, told)))
+        return signalPassFailure();
   }
 
-  /// Tells whether the function updates parameters, and none of its calls is started yet.
-  static bool isStep(func::FuncOp function) {
-    bool updates = false, isOrdered = false;
+  /// Step: updates parameters. Trip: computes cotangents for others to update by, as a
+  /// micro-batch or the backward segment of a stage does. Other: the rest, and what has
+  /// calls that are started already.
+  enum class Part { Step, Trip, Other };
+  static Part partOf(func::FuncOp function) {
+    bool isBackward = false, updates = false;
     for (Operation &op : function.front()) {
+      if (isa<StartOp>(op))
+        return Part::Other;
+      isBackward |= dist::phaseOf(&op) == Phase::Backward;
       updates |= dist::phaseOf(&op) == Phase::Update;
-      isOrdered |= isa<StartOp>(op);
     }
-    return updates && !isOrdered;
+    return updates ? Part::Step : isBackward ? Part::Trip : Part::Other;
   }
 
   /// Sums over the functions of a program that update parameters.
   struct Told {
-    int64_t members = 0, calls = 0, gradientBytes = 0, earlyBytes = 0, inFlight = 0;
+    int64_t members = 0, calls = 0, met = 0;
+    int64_t gradientBytes = 0, earlyBytes = 0, inFlight = 0;
     bool isAny = false;
   };
 
@@ -269,6 +284,7 @@ struct OrderCommunicationPass
     for (const auto &bucket : order.buckets)
       told.members += static_cast<int64_t>(bucket.size());
     told.calls += order.calls;
+    told.met += order.met;
     told.gradientBytes += order.gradientBytes;
     told.earlyBytes += order.earlyBytes;
     told.inFlight = std::max(told.inFlight, order.maxBytesInFlight);
@@ -288,7 +304,8 @@ struct OrderCommunicationPass
         << (told.gradientBytes ? 100 * told.earlyBytes / told.gradientBytes : 0)
         << "% of " << told.gradientBytes
         << " bytes of gradients start before the last backward op; at most "
-        << told.inFlight << " bytes are in flight";
+        << told.inFlight << " bytes are in flight"
+        << (told.met ? "; " + std::to_string(told.met) + " small collectives meet" : "");
   }
 
   train::CommFusion fusion;

@@ -68,6 +68,15 @@ struct Options {
   /// nothing hides. Steps of fewer than `minSplit` bytes have one bucket.
   double lastShare = 0.08;
   int64_t minSplit = 64 << 10;
+  /// Calls that are waited for where they start, as of the moments of norms, may be one
+  /// of so many bytes; more take longer than the latency that is saved. 0: none is.
+  int64_t joinBytes = 64 << 10;
+  /// Ops that may stand before such a call for one more member of it: what they give is
+  /// held from there on.
+  int32_t maxHoisted = 16;
+  /// Whether gradients' calls are buckets; a trip of a loop leaves theirs in their
+  /// places.
+  bool makesBuckets = true;
   /// Whether weight gradients may stand behind the start of a large bucket.
   bool movesWeights = true;
 };
@@ -79,19 +88,22 @@ struct Step {
 };
 
 struct Order {
-  std::vector<std::vector<int32_t>> buckets; ///< ops, in the order of the program
+  /// Ops, in the order of the program; those that meet are waited for where they start.
+  std::vector<std::vector<int32_t>> buckets;
   std::vector<Step> steps;   ///< every op that is in no bucket, every start and wait
   int64_t gradientBytes = 0; ///< of calls of phase weight
   /// Bytes among them that start before the last op of phase backward or weight.
   int64_t earlyBytes = 0;
   int64_t maxBytesInFlight = 0;
   int32_t calls = 0; ///< buckets and calls that are in none
+  int32_t met = 0;   ///< collectives among them that meet in a call with others
 };
 
 /// The new order of a step; ops read only earlier ones, and the last op ends the program.
 /// Ops of phases weight and update that read what a bucket gives are *late*: they stand
 /// behind its wait, as early as they can. Others keep their order, but for products that
-/// only gradients' calls read, where `movesWeights` lets them.
+/// only gradients' calls read, where `movesWeights` lets them, and for few ops that stand
+/// before a call of several small collectives.
 Order orderOf(const std::vector<Op> &ops, const Options &options);
 
 } // namespace partita::buckets
