@@ -31,6 +31,7 @@ void train::mergeAcrossPhases(Block &block) {
       known.push_back(&op);
       continue;
     }
+    dist::setPhase(*same, std::min(dist::phaseOf(*same), dist::phaseOf(&op)));
     op.replaceAllUsesWith(*same);
     op.erase();
   }

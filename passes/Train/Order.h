@@ -10,6 +10,12 @@ namespace partita::train {
 /// computed once, in the phase that comes first.
 void mergeAcrossPhases(mlir::Block &block);
 
+/// Sums of the backward pass lose what is 0 in them: a norm's offsets x − mean(x), times
+/// what all that is summed has alike, add up to 0. So the cotangent of a mean,
+/// −Σ (dy·s + o·k), is −s · Σ dy: it does not wait for k, which is a sum over dy itself,
+/// and Σ dy is the gradient of the bias behind the norm.
+void dropCenteredSums(mlir::Block &block);
+
 /// Moves each op of the update to where it can run first: behind its operands, and, as a
 /// state is written in place, behind those who read what the state was. So a gradient
 /// lives until its update, not until the end.

@@ -115,6 +115,7 @@ void StepBuilder::merge() {
   if (counted)
     live.push_back(counted);
   end->setOperands(live);
+  dropCenteredSums(main.front());
   mergeAcrossPhases(main.front());
   auto next = end->operand_begin();
   loss = *next++;
