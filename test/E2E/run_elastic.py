@@ -294,7 +294,7 @@ def is_alive(pid):
 def check_breaks(work, reference):
     """Those that watch ranks are killed, a signal comes between runs, a hostfile is damaged."""
     place = work.place("breaks")
-    process = work.start("step", place, "--elastic", "2", "--steps", "20000", "--save-every", "2",
+    process = work.start("step", place, "--elastic", "2", "--steps", "1000000", "--save-every", "2",
                          program=[work.partita, "run"])
 
     def trains(old=()):
