@@ -203,6 +203,9 @@ public:
     /// Once it is raised, loading and `run` end behind the task or weight at hand, as if
     /// another rank had failed.
     StopFlag stop = {};
+    /// Called, if set, before each entry of the schedule: what must go on while tasks
+    /// run. False ends the run, as another rank's failure does.
+    std::function<bool()> meanwhile = {};
     /// Looks, if set, at all that tasks read and write, see `notFinite`; on the CPU
     /// alone. Weights stay in memory as they are stored.
     ReadPayload findNan = nullptr;

@@ -113,6 +113,35 @@ public:
   Expected<void> run(std::span<const std::byte *const> inputs,
                      std::span<std::byte *const> outputs);
 
+  // Requests that follow each other. A rank begins the next one as soon as it has ended
+  // its own part of the one before, whatever other ranks are at: the first stages of a
+  // pipeline fill while the last ones empty. Each rank does the same work in the same
+  // order as with `run`, so that states and outputs have the same bits. All processes of
+  // an MPI job make the same calls, and any other call but those that only ask needs all
+  // requests to be ended.
+
+  /// From now on, for the entry in use, up to `most` requests are begun before the first
+  /// of them is ended. `wish` is asked by each process when a request is over, by a
+  /// thread of a rank, and answered by `end`. Between requests only.
+  void follow(size_t most, std::function<bool()> wish = {});
+  /// Begins a request whose inputs are what files have. `outputs` are as those of `run`,
+  /// and nobody else's until the request is ended.
+  Expected<void> begin(std::vector<std::optional<StoredTensor>> sources,
+                       std::span<std::byte *const> outputs);
+  /// Waits for the oldest request that was begun, which is ended then, by an error, too.
+  /// True if any process had the wish: the same answer for all.
+  Expected<bool> end();
+  /// Requests that are begun and not ended, and how many there may be.
+  size_t begun() const;
+  size_t mostBegun() const;
+  /// Requests of which a rank of this process began the next one before all was over, and
+  /// the seconds between these two, together.
+  struct Overlap {
+    int64_t requests = 0;
+    double seconds = 0;
+  };
+  Overlap overlap() const;
+
   /// Finding of the last request, the earliest that a rank of this process says; with
   /// SessionOptions::findNan.
   std::optional<FoundNan> notFinite() const;

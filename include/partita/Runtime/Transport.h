@@ -163,6 +163,18 @@ public:
   /// Sends `bytes` to rank 0; on rank 0 receives from `from`. Used for outputs only.
   virtual bool sendToRoot(const void *data, int64_t bytes) noexcept = 0;
   virtual bool receiveFrom(int from, void *data, int64_t bytes) noexcept = 0;
+  // The same three, only begun: what is handed over stays as it is until `isOver` says
+  // so. `later` is a small number of the caller's for what belongs together, which is in
+  // use from its first beginning on. All ranks begin them in one order among themselves
+  // and `maximum` and `barrier`.
+  virtual bool beginSendToRoot(const void *data, int64_t bytes,
+                               size_t later) noexcept = 0;
+  virtual bool beginReceiveFrom(int from, void *data, int64_t bytes,
+                                size_t later) noexcept = 0;
+  virtual bool beginMaximum(std::span<int64_t> values, size_t later) noexcept = 0;
+  /// Tells, without waiting, if all that was begun as `later` is over. If not, `awaited`
+  /// becomes a rank that has not sent its message, or -1.
+  virtual bool isOver(size_t later, bool &over, int &awaited) noexcept = 0;
   /// Makes every rank's waiting call return false (or ends the job); any thread.
   virtual void abort() noexcept = 0;
 };

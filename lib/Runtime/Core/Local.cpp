@@ -175,6 +175,13 @@ public:
   // Outputs are written by the ranks themselves: they share the caller's memory.
   bool sendToRoot(const void *, int64_t) noexcept override { return true; }
   bool receiveFrom(int, void *, int64_t) noexcept override { return true; }
+  bool beginSendToRoot(const void *, int64_t, size_t) noexcept override { return true; }
+  bool beginReceiveFrom(int, void *, int64_t, size_t) noexcept override { return true; }
+  bool beginMaximum(std::span<int64_t>, size_t) noexcept override { return true; }
+  bool isOver(size_t, bool &over, int &awaited) noexcept override {
+    over = true, awaited = -1;
+    return true;
+  }
   void abort() noexcept override { team.aborted.store(true); }
 
 private:

@@ -2,6 +2,7 @@
 #include "Outputs.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -114,4 +115,88 @@ Expected<void> Outputs::deliverAll(Executor &executor, size_t stage, Transport &
     return makeError("rank " + std::to_string(transport.rank()) +
                      ": the barrier with the other ranks failed");
   return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Requests that follow each other
+//===----------------------------------------------------------------------===//
+
+bool Outputs::eachPart(int rank, const PartVisit &visit) const {
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const TaskTable &table = stages[givers[k].stage]->table();
+    uint32_t slots = table.buffers()[table.tensor(givers[k].tensor).buffer].slots;
+    for (const Part &part : parts[k])
+      for (uint32_t s = 0; s < slots && (rank == 0 || part.rank == rank); ++s)
+        if (!visit(k, part, s))
+          return false;
+  }
+  return true;
+}
+
+/// The place of a slot in the whole tensor.
+std::byte *Outputs::slotOf(size_t output, uint32_t slot, std::byte *to) const {
+  const TaskTable &table = stages[givers[output].stage]->table();
+  uint32_t slots = table.buffers()[table.tensor(givers[output].tensor).buffer].slots;
+  return to + slot * (tensors[output].bytes() / slots);
+}
+
+void Outputs::reserve(size_t requests, int rank) {
+  size_t bytes = 0;
+  eachPart(rank, [&](size_t, const Part &part, uint32_t) {
+    bytes += part.rank == 0 ? 0 : part.slice.localBytes();
+    return true;
+  });
+  onTheWay.resize(requests);
+  for (std::vector<std::byte> &room : onTheWay)
+    room.resize(bytes);
+}
+
+Expected<void> Outputs::begin(size_t later, Executor &executor, size_t stage,
+                              Transport &transport, RankProgress &progress,
+                              std::span<std::byte *const> to) {
+  if (local) {
+    for (size_t k = 0; k < givers.size(); ++k)
+      if (auto ok = deliver(k, executor, stage, transport, progress, to[k]); !ok)
+        return ok;
+    return {};
+  }
+  step(progress, stage, RankProgress::Waiting, -1);
+  const int rank = transport.rank();
+  std::byte *at = onTheWay[later].data();
+  std::string_view failed;
+  bool ok = eachPart(rank, [&](size_t k, const Part &part, uint32_t slot) {
+    failed = tensors[k].name;
+    const auto bytes = part.slice.localBytes();
+    const std::byte *mine =
+        part.rank == rank ? executor.local(givers[k].tensor, slot) : nullptr;
+    if (part.rank == rank && !mine)
+      return false;
+    if (part.rank == 0) {
+      part.slice.toGlobal(mine, slotOf(k, slot, to[k]));
+      return true;
+    }
+    std::byte *own = std::exchange(at, at + bytes);
+    if (rank == 0)
+      return transport.beginReceiveFrom(part.rank, own, static_cast<int64_t>(bytes),
+                                        later);
+    std::copy_n(mine, bytes, own);
+    return transport.beginSendToRoot(own, static_cast<int64_t>(bytes), later);
+  });
+  if (!ok)
+    return makeError("rank " + std::to_string(rank) + ": sending " + what + " '" +
+                     std::string(failed) + "' failed");
+  return {};
+}
+
+void Outputs::take(size_t later, const Transport &transport,
+                   std::span<std::byte *const> to) {
+  if (local || transport.rank() != 0)
+    return;
+  const std::byte *at = onTheWay[later].data();
+  eachPart(0, [&](size_t k, const Part &part, uint32_t slot) {
+    if (part.rank != 0)
+      part.slice.toGlobal(std::exchange(at, at + part.slice.localBytes()),
+                          slotOf(k, slot, to[k]));
+    return true;
+  });
 }

@@ -329,6 +329,10 @@ bool Executor::waitFor(const Moving &moving) noexcept {
 
 Expected<void> Executor::runEntry(const Entry &entry) {
   size_t numTasks = program->table().numTasks();
+  if (options.meanwhile && !options.meanwhile()) {
+    stopped = true;
+    return tl::unexpected(failureOf(current));
+  }
   for (const Moving &moving : entry.waits) {
     if (!waitFor(moving))
       return tl::unexpected(failureOf(numTasks + moving.transfer));

@@ -223,6 +223,56 @@ public:
     return true;
   }
 
+  bool beginSendToRoot(const void *data, int64_t bytes, size_t later) noexcept override {
+    auto *at = static_cast<const std::byte *>(data);
+    for (int64_t done = 0; done < bytes; done += gib)
+      if (MPI_Isend(at + done, static_cast<int>(std::min(gib, bytes - done)), MPI_BYTE, 0,
+                    outputTag, MPI_COMM_WORLD, begun(later, -1)) != MPI_SUCCESS)
+        return false;
+    return true;
+  }
+
+  bool beginReceiveFrom(int from, void *data, int64_t bytes,
+                        size_t later) noexcept override {
+    auto *at = static_cast<std::byte *>(data);
+    for (int64_t done = 0; done < bytes; done += gib)
+      if (MPI_Irecv(at + done, static_cast<int>(std::min(gib, bytes - done)), MPI_BYTE,
+                    from, outputTag, MPI_COMM_WORLD, begun(later, from)) != MPI_SUCCESS)
+        return false;
+    return true;
+  }
+
+  bool beginMaximum(std::span<int64_t> values, size_t later) noexcept override {
+    return MPI_Iallreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()),
+                          MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD,
+                          begun(later, -1)) == MPI_SUCCESS;
+  }
+
+  bool isOver(size_t later, bool &over, int &awaited) noexcept override {
+    over = true, awaited = -1;
+    if (later >= lists.size())
+      return true;
+    Begun &list = lists[later];
+    int all = 0;
+    if (MPI_Testall(static_cast<int>(list.requests.size()), list.requests.data(), &all,
+                    MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+      return false;
+    over = all != 0;
+    if (over) {
+      list.requests.clear(), list.senders.clear();
+      return true;
+    }
+    for (size_t i = 0; i < list.requests.size() && awaited < 0; ++i) {
+      int has = 1;
+      if (list.senders[i] >= 0 &&
+          MPI_Request_get_status(list.requests[i], &has, MPI_STATUS_IGNORE) !=
+              MPI_SUCCESS)
+        return false;
+      awaited = has ? -1 : list.senders[i];
+    }
+    return true;
+  }
+
   void abort() noexcept override {
     aborted = true;
     MPI_Abort(MPI_COMM_WORLD, 1);
@@ -230,6 +280,18 @@ public:
 
 private:
   static constexpr int outputTag = 2, firstDataTag = 4;
+
+  /// Messages and agreements that belong together; of those that this rank receives who
+  /// sends them, else -1.
+  struct Begun {
+    std::vector<MPI_Request> requests;
+    std::vector<int> senders;
+  };
+  MPI_Request *begun(size_t later, int sender) {
+    lists.resize(std::max(lists.size(), later + 1));
+    lists[later].senders.push_back(sender);
+    return &lists[later].requests.emplace_back(MPI_REQUEST_NULL);
+  }
 
   struct Prepared;
   /// What a handle has: room for its messages, and the call that is in flight.
@@ -532,6 +594,7 @@ private:
   std::map<uint64_t, Flight> flights; ///< by handle
   std::vector<Flight *> started;      ///< the first numStarted are in flight
   size_t numStarted = 0;
+  std::vector<Begun> lists; ///< by the caller's number
 };
 
 } // namespace
