@@ -141,7 +141,7 @@ class Pipeline(Step):
     def output(self, name):
         return output_of(name)
 
-    def run(self, command, transport):
+    def run(self, command, transport, *words):
         """Losses of `STEPS_ON_RANKS` steps, and the states behind the last."""
         feeds = list(self.feeds(STEPS_ON_RANKS))
         data, log = f"{self.bundle}.npz", f"{self.bundle}.jsonl"
@@ -150,7 +150,7 @@ class Pipeline(Step):
         with tempfile.TemporaryDirectory() as states:
             done = subprocess.run(
                 [command, "run", self.bundle, "--data", data, "--steps", str(STEPS_ON_RANKS),
-                 "--log", log, "--state-dir", states, "--transport", transport],
+                 "--log", log, "--state-dir", states, "--transport", transport, *words],
                 capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"{transport}: {done.stderr[-500:]}")

@@ -201,6 +201,12 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
       ->check(positive)
       ->needs(file);
   command
+      .add_option("--steps-ahead", data.ahead,
+                  "Steps that a rank may begin before the one before them is over on all "
+                  "ranks (default: 1 for a pipeline, else 0; docs/training-pipelines.md)")
+      ->check(CLI::Range(int64_t(0), int64_t(8), "0..8"))
+      ->needs(file);
+  command
       .add_option("--batch", data.batch,
                   "Rows per step; takes the entry of the bundle with this batch")
       ->check(positive)

@@ -75,6 +75,9 @@ struct DataOptions {
   /// Port, or address and port, at which metrics are told while it runs; empty: nowhere.
   std::string metrics;
   int64_t saveEvery = 0; ///< steps between writing the states; 0: at the end only
+  /// Steps that a rank may begin before the one before them is over on all ranks, and its
+  /// outputs are told (docs/training-pipelines.md). Absent: 1 for a pipeline, else 0.
+  std::optional<int64_t> ahead = {};
   EvaluationOptions evaluation;
   /// With these, `steps` and `epochs` are those of all runs on the folder together.
   CheckpointOptions checkpoints;

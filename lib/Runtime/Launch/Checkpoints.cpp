@@ -235,6 +235,12 @@ void Checkpoints::tellInfinite(const RunPlace &place) const {
        ", which gave an infinity or no number");
 }
 
+bool Checkpoints::isTime() const {
+  std::chrono::duration<double> since = Clock::now() - begun;
+  return parts.session.isRoot() && options.everySeconds > 0 &&
+         since.count() >= options.everySeconds;
+}
+
 Expected<int> Checkpoints::behind(const StepOutcome &done, int log) {
   return saveIf(done, /*mustSave=*/false, log);
 }
@@ -248,11 +254,7 @@ Expected<int> Checkpoints::saveIf(const StepOutcome &done, bool mustSave, int lo
   const RunPlace &place = done.place;
   owes = done.owesEvaluation;
   int64_t every = parts.options.data.saveEvery;
-  std::chrono::duration<double> since = Clock::now() - begun;
-  bool isTime = options.everySeconds > 0 && since.count() >= options.everySeconds;
-  // The root's clock counts.
-  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot(), !done.isFinite,
-                     isBest(done.evaluated)};
+  int64_t votes[] = {keptStopSignal(), isTime(), !done.isFinite, isBest(done.evaluated)};
   if (auto ok = saver->exchange(votes); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = tellFailure(false); !ok)

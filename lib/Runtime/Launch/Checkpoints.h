@@ -55,6 +55,10 @@ public:
   /// Saves that step once more, whose evaluation has been made now. The result is that of
   /// `behind`.
   Expected<int> settle(const RunPlace &place, std::optional<double> evaluated, int log);
+  /// Tells if this process wants a save since its time has come; the root's clock counts.
+  bool isTime() const;
+  /// Tells if a save is under way, for all processes alike.
+  bool isSaving() const { return saver->isSaving(); }
   /// Whether the step of the last call of `behind` was finite, for all processes alike.
   bool wasFinite() const { return isFinite; }
   /// Waits for the save under way, of a run that ends with an error.

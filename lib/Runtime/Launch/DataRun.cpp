@@ -3,33 +3,51 @@
 #include "Evaluation.h"
 #include "Metrics.h"
 #include "RunLogs.h"
+#include "StopSignal.h"
 
+#include "partita/Base/Units.h"
 #include "partita/Runtime/StateFile.h"
 
 #include <algorithm>
+#include <deque>
 
 using namespace partita;
 using namespace partita::runtime;
 
 namespace {
 
-/// The steps of a process, one after the other.
+/// A step that was begun, and is not ended.
+struct BegunStep {
+  RunPlace place;    ///< behind it
+  int64_t epoch = 0; ///< of its rows, from 1 on
+  std::shared_ptr<const std::vector<int64_t>> rows;
+  std::chrono::steady_clock::time_point since;
+  std::vector<HostTensor> outputs; ///< where they go, on the root
+};
+
+/// The steps of a process, one after the other. Ranks may begin some before those before
+/// them are over. What must see the states behind a step waits until no later one was
+/// begun: the step is settled then.
 class StepLoop {
 public:
   StepLoop(RunParts &parts, DataFeed &feed, const Print &print)
       : parts(parts), session(parts.session), data(parts.options.data), feed(feed),
         order(feed.order(data)),
         metrics(session.outputs(), session.info().flags, feed.batch(), print),
-        print(print), from(session.inputs().size()) {
-    for (HostTensor &tensor : parts.outputs)
-      to.push_back(tensor.bytes.data());
+        print(print) {}
+  StepLoop(const StepLoop &) = delete;
+  StepLoop &operator=(const StepLoop &) = delete;
+  /// Ranks write outputs of steps that were begun, behind an error, too.
+  ~StepLoop() {
+    while (session.begun() > 0)
+      (void)session.end();
   }
 
   Expected<DataSteps> run(int64_t &steps) {
     if (auto ok = begin(steps); !ok)
       return tl::unexpected(ok.error());
     while (!isOver() && done.signal == 0)
-      if (auto ok = step(); !ok)
+      if (auto ok = mayBegin() ? beginStep() : endStep(); !ok)
         return tl::unexpected(ok.error());
     steps = place.step;
     if (auto ok = end(); !ok)
@@ -39,7 +57,12 @@ public:
 
 private:
   Expected<void> begin(int64_t steps);
-  Expected<void> step();
+  void prepareAhead();
+  bool mayBegin() const;
+  bool mustSettle(const RunPlace &behind) const;
+  Expected<void> beginStep();
+  Expected<void> endStep();
+  Expected<void> limitAhead();
   Expected<void> evaluate();
   Expected<void> makeOwed();
   Expected<void> tell(int64_t epoch,
@@ -47,8 +70,10 @@ private:
   Expected<void> save();
   Expected<void> stopped(const std::string &what);
   Expected<void> end();
-  bool isOver() const {
-    return place.step >= last || (lastEpoch && place.cursor.epoch >= *lastEpoch);
+  void tellOverlap() const;
+  bool isOver() const { return isOver(place); }
+  bool isOver(const RunPlace &at) const {
+    return at.step >= last || (lastEpoch && at.cursor.epoch >= *lastEpoch);
   }
 
   RunParts &parts;
@@ -65,9 +90,12 @@ private:
   RunPlace place;
   int64_t last = 0;                 ///< no step behind this one
   std::optional<int64_t> lastEpoch; ///< none of it
-  // Inputs that are read from files need no address.
-  std::vector<const std::byte *> from;
-  std::vector<std::byte *> to;
+  int64_t ahead = 0; ///< steps that are begun before the one before them is over
+  std::deque<BegunStep> begun;
+  /// Room for outputs of a step, where that of the last one that was told is not enough.
+  std::vector<std::vector<HostTensor>> room;
+  bool settles = false; ///< no step is begun before the last one is settled
+  std::chrono::steady_clock::time_point ended; ///< the last one that was
   DataSteps done;
 };
 
@@ -86,6 +114,7 @@ Expected<void> StepLoop::begin(int64_t steps) {
   place = {steps, order.cursorOf(steps)};
   if (data.checkpoints.folder.empty()) {
     last = steps + *data.steps;
+    prepareAhead();
     return session.isRoot() ? metrics.open(data.log, steps > 0) : Expected<void>();
   }
   auto opened =
@@ -95,6 +124,7 @@ Expected<void> StepLoop::begin(int64_t steps) {
   checkpoints = std::move(*opened);
   place.cursor = order.at(place.cursor);
   last = data.steps.value_or(INT64_MAX), lastEpoch = data.epochs;
+  prepareAhead();
   if (isOver() && session.isRoot())
     print("all " + std::to_string(place.step) + " steps are done");
   if (session.isRoot())
@@ -119,32 +149,115 @@ Expected<void> StepLoop::makeOwed() {
   return {};
 }
 
-Expected<void> StepLoop::step() {
-  auto start = std::chrono::steady_clock::now();
-  auto rows = order.rowsAt(place.cursor);
-  auto read = session.readInputs(feed.inputs(rows));
-  if (!read)
-    return tl::unexpected(read.error());
-  if (auto ok = session.run(from, to); !ok)
+/// How many steps ranks may be ahead, and room for them.
+void StepLoop::prepareAhead() {
+  const bool isPipeline = session.info().stages.size() > 1;
+  ahead = data.ahead.value_or(isPipeline ? 1 : 0);
+  // Such a run ends with a step, of which the states tell.
+  if (parts.options.findNan || metrics.stopsWhereNotFinite())
+    ahead = 0;
+  room.assign(static_cast<size_t>(ahead), parts.outputs);
+  session.follow(room.size() + 1, [this] {
+    return checkpoints && (keptStopSignal() != 0 || checkpoints->isTime());
+  });
+  ended = std::chrono::steady_clock::now();
+}
+
+/// Tells if something is due behind a step that has to see its states. What is due by
+/// signals and clocks is agreed upon when steps end.
+bool StepLoop::mustSettle(const RunPlace &behind) const {
+  const bool isLast = isOver(behind);
+  const bool isFirst = done.seconds.empty() && checkpoints; // see limitAhead
+  const bool isSaving = checkpoints && checkpoints->isSaving();
+  return isLast || isFirst || isSaving ||
+         (data.saveEvery > 0 && behind.step % data.saveEvery == 0) ||
+         (evaluation && evaluation->isDue(behind.step, isLast));
+}
+
+bool StepLoop::mayBegin() const {
+  if (begun.empty())
+    return true;
+  return static_cast<int64_t>(begun.size()) <= ahead && !settles &&
+         !mustSettle(begun.back().place);
+}
+
+Expected<void> StepLoop::beginStep() {
+  const RunPlace &from = begun.empty() ? place : begun.back().place;
+  BegunStep step;
+  step.since = std::chrono::steady_clock::now();
+  step.rows = order.rowsAt(from.cursor);
+  step.epoch = from.cursor.epoch + 1;
+  step.place = {from.step + 1, order.behind(from.cursor)};
+  step.outputs = std::move(room.empty() ? parts.outputs : room.back());
+  if (!room.empty())
+    room.pop_back();
+  std::vector<std::byte *> to;
+  for (HostTensor &tensor : step.outputs)
+    to.push_back(tensor.bytes.data());
+  if (auto ok = session.begin(feed.inputs(step.rows), to); !ok)
     return ok;
-  done.seconds.push_back(
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  int64_t epoch = place.cursor.epoch + 1;
-  place = {place.step + 1, order.behind(place.cursor)};
+  begun.push_back(std::move(step));
+  return {};
+}
+
+/// Ends the oldest step that was begun, and does what is due behind it.
+Expected<void> StepLoop::endStep() {
+  auto wish = session.end();
+  if (!wish)
+    return tl::unexpected(wish.error());
+  BegunStep step = std::move(begun.front());
+  begun.pop_front();
+  const auto before = std::max(step.since, ended);
+  ended = std::chrono::steady_clock::now();
+  done.seconds.push_back(std::chrono::duration<double>(ended - before).count());
+  place = step.place;
+  settles = settles || *wish;
+  parts.outputs.swap(step.outputs);
+  if (!step.outputs.empty())
+    room.push_back(std::move(step.outputs));
   parts.logs.step(place.step, done.seconds.back());
   // Requests of an evaluation follow, and this is about the step's own.
-  auto finite = checkFinite(session, parts.options, "step " + std::to_string(place.step));
+  const bool isSettled = begun.empty();
+  auto finite = isSettled ? checkFinite(session, parts.options,
+                                        "step " + std::to_string(place.step))
+                          : Expected<void>();
   evaluated.reset(), owesEvaluation = false;
-  if (finite && evaluation && evaluation->isDue(place.step, isOver()))
+  if (isSettled && finite && evaluation && evaluation->isDue(place.step, isOver()))
     finite = evaluate();
   if (session.isRoot())
-    if (auto ok = tell(epoch, rows); !ok)
+    if (auto ok = tell(step.epoch, step.rows); !ok)
       return ok;
   if (!finite) {
     auto saved = checkpoints ? checkpoints->finishSaving() : Expected<void>();
     return saved ? finite : saved;
   }
+  if (!isSettled)
+    return {};
+  settles = false;
+  if (auto ok = limitAhead(); !ok)
+    return ok;
   return save();
+}
+
+/// A signal is known to all behind the steps that were begun when it came. Where those
+/// take too much of the time that it leaves, steps wait for each other.
+Expected<void> StepLoop::limitAhead() {
+  if (!checkpoints || ahead == 0 || done.seconds.size() != 1)
+    return {};
+  int64_t most[] = {static_cast<int64_t>(done.seconds.front() * 1e6)};
+  if (auto ok = session.agree(most); !ok)
+    return ok;
+  const double seconds = static_cast<double>(most[0]) * 1e-6;
+  const double grace = data.checkpoints.grace;
+  if (seconds * static_cast<double>(ahead + 1) <= grace / 2)
+    return {};
+  ahead = 0;
+  if (session.isRoot())
+    print("steps take " + durationText(seconds) +
+          ", so that none is begun before the "
+          "one before it is over: a signal leaves " +
+          formatted("%g s (--grace)", grace));
+  return {};
 }
 
 Expected<void> StepLoop::evaluate() {
@@ -201,7 +314,18 @@ Expected<void> StepLoop::save() {
   return {};
 }
 
+/// Says what it has brought that ranks were ahead.
+void StepLoop::tellOverlap() const {
+  const Session::Overlap overlap = session.overlap();
+  if (session.isRoot() && overlap.requests > 0)
+    print(std::to_string(overlap.requests) + " of " +
+          std::to_string(done.seconds.size()) +
+          " steps were under way while a rank began the next one, " +
+          durationText(overlap.seconds) + " in all");
+}
+
 Expected<void> StepLoop::end() {
+  tellOverlap();
   if (checkpoints)
     if (auto ok = checkpoints->close(place, metrics.descriptor()); !ok)
       return ok;

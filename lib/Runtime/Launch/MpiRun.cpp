@@ -56,7 +56,8 @@ static void addCheckpointArguments(const CheckpointOptions &o,
   if (o.folder.empty())
     return;
   out.insert(out.end(), {"--checkpoint-dir", o.folder, "--keep", std::to_string(o.keep),
-                         "--on-save-error", o.stopsOnError ? "stop" : "continue"});
+                         "--on-save-error", o.stopsOnError ? "stop" : "continue",
+                         "--grace", std::to_string(o.grace)});
   if (o.everySeconds > 0)
     out.insert(out.end(), {"--save-every", std::to_string(o.everySeconds) + "s"});
   if (!o.weightsFrom.empty())
@@ -82,6 +83,8 @@ static void addDataArguments(const RunOptions &o, std::vector<std::string> &out)
     out.insert(out.end(), {"--metrics", o.data.metrics});
   if (o.data.saveEvery > 0)
     out.insert(out.end(), {"--save-every", std::to_string(o.data.saveEvery)});
+  if (o.data.ahead)
+    out.insert(out.end(), {"--steps-ahead", std::to_string(*o.data.ahead)});
   const EvaluationOptions &evaluation = o.data.evaluation;
   if (!evaluation.file.empty())
     out.insert(out.end(), {"--eval", evaluation.file});
