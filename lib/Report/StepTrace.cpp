@@ -184,15 +184,20 @@ Expected<std::string> report::stepTraceText(const PlanEntry &plan,
   std::vector<StepTimes> times;
   const std::vector<Sums> groups = sumsOf(trace, step, times);
   const StepTimeline line = simulate(step, times);
-  double planned = 0;
-  for (size_t g = 0; g < groups.size(); ++g)
-    planned = std::max(
-        planned, groups[g].once + (line.spans[g].empty() ? 0 : line.spans[g].back().end));
+  double planned = 0, following = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto &spans = line.spans[g];
+    const double begins = spans.empty() ? 0 : spans.front().begin,
+                 ends = spans.empty() ? 0 : spans.back().end;
+    planned = std::max(planned, groups[g].once + ends);
+    following = std::max(following, groups[g].once + ends - begins);
+  }
   const double seconds = trace.end - trace.begin;
   std::string text =
       "as run, request " + std::to_string(trace.request) + " of " + file + ": " +
       durationText(seconds) +
-      "; by the schedule, with parts as long as these: " + durationText(planned) + "\n" +
+      "; by the schedule, with parts as long as these: " + durationText(planned) +
+      ", and " + durationText(following) + " where steps follow each other\n" +
       "           forward     backward    weight      once        idle   by schedule\n";
   auto share = [](double busy, double all) {
     return formatted(
