@@ -55,7 +55,7 @@ def write(folder, arguments):
 
 
 def seconds(command, folder, arguments, ahead, *words):
-    """Of a step, without the first ones, which fill the pipeline."""
+    """Seconds of a step, without the first ones, which fill the pipeline."""
     log = f"{folder}/log.jsonl"
     told = call(command, "run", f"{folder}/bundle", "--data", f"{folder}/train.npz", "--steps",
                 str(arguments.steps), "--log", log, "--steps-ahead", str(ahead), "--transport",

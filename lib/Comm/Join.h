@@ -11,7 +11,7 @@ struct Joined {
   /// All ops but the members of a call that are not its first; behind what all members of
   /// a call read stands its first one.
   std::vector<int32_t> order;
-  /// By op the members of its call; empty: it begins none that has several.
+  /// Members of the call that an op begins, by op; empty: it begins none of several.
   std::vector<std::vector<int32_t>> members;
 };
 

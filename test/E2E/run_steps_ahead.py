@@ -58,7 +58,7 @@ def check_bits(command, work, name, row):
 
 
 def check_overlap(work):
-    """What ranks do together is told, and only where they may."""
+    """Counts what ranks do together, and that they do it only where they may."""
     told = r"^\d+ of 20 steps were under way while a rank began the next one, [\d.]+ \S+ in all$"
     for transport in ("local", "mpi"):
         words = ["--steps", "20", "--transport", transport]

@@ -234,7 +234,7 @@ Expected<void> Session::State::agreeJob(size_t index) {
   return {};
 }
 
-/// What this rank reaches while all do their utmost. Rank 0 gets everyone's.
+/// Measures what this rank reaches while all do their utmost. Rank 0 gets everyone's.
 bool Session::State::exchangeRooflines(Transport &transport) {
   auto rank = static_cast<size_t>(transport.rank());
   if (!transport.barrier())

@@ -24,21 +24,22 @@
 
 namespace partita::runtime {
 
-/// One entry point: its programs, and what prepared them.
+/// An entry point: its programs, and what prepared them.
 struct LoadedEntry {
   BundleEntry info;
   Stages stages;
   Interface interface = {};
   std::vector<TensorInfo> given = {}; ///< outputs and sizes
-  /// Of the last request: sizes, the outputs' shapes by them, and where all was put.
+  /// Facts of the last request: sizes, the outputs' shapes by them, and where all was
+  /// put.
   std::vector<int64_t> sizes = {};
   std::vector<std::vector<int64_t>> shapes = {};
   std::vector<std::byte *> targets = {};
   std::unique_ptr<Outputs> outputs = {}, stateParts = {};
   std::unique_ptr<Watchdog> watchdog = {};
   std::vector<std::unique_ptr<Executor>> executors = {}; ///< of the ranks in this process
-  /// By input, where it is read from, if it is; and by rank of this process what each of
-  /// its takers has read.
+  /// Files that inputs are read from, by input; and, by rank of this process, what each
+  /// taker of an input has read.
   std::vector<std::optional<StoredTensor>> sources = {};
   std::vector<std::map<Interface::Bound, std::vector<std::byte>>> parts = {};
 };
@@ -55,7 +56,7 @@ struct Session::State {
   std::unique_ptr<RankProgress[]> ownProgress;
   RankProgress *progress = nullptr; ///< by rank of the bundle
 
-  /// What ranks do for one call of the caller's.
+  /// Kinds of what ranks do for a call of the caller's.
   enum class Job : uint8_t {
     Request,
     ReadInputs,
@@ -102,7 +103,7 @@ struct Session::State {
   const StateVisit *visit = nullptr;   ///< of the job FillStates
   const StateReader *reader = nullptr; ///< of the job ReadStates
   std::span<int64_t> values;           ///< of the job Agree
-  // By rank, of the job Profile.
+  // Results of the job Profile, by rank.
   std::vector<std::vector<RunSpan>> spans;
   std::vector<Roofline> rooflines;
   std::atomic<uint64_t> inputBytes = 0; ///< that ReadInputs has read
@@ -132,7 +133,7 @@ struct Session::State {
   /// Not by std::thread, which throws where the system has no more threads.
   static Expected<void> startRank(std::shared_ptr<State> state, size_t index);
   Expected<void> connect();
-  /// Of weights repacked for engines, of all ranks here, as if none shared any.
+  /// Bytes of weights repacked for engines, of all ranks here, as if none shared any.
   uint64_t packedBytes() const;
   Expected<void> prepare(LoadedEntry &entry);
   Expected<void> checkStates() const;

@@ -30,7 +30,7 @@ struct RunPlace {
 /// A step that is done, as far as generations ask.
 struct StepOutcome {
   RunPlace place;
-  /// Whether the loss and all else that the step gives is; as the root sees it.
+  /// Tells if the loss and all else that the step gives is finite, as the root sees it.
   bool isFinite = true;
   std::optional<double> evaluated; ///< loss of rows that are held out; of the root
   bool owesEvaluation = false;     ///< see Manifest
@@ -50,7 +50,7 @@ public:
   /// generation must not be ahead of; −1: none. The signal by which all are to stop, or
   /// 0.
   Expected<int> behind(const StepOutcome &done, int log);
-  /// Whether the generation that the run goes on with owes an evaluation.
+  /// Tells if the generation that the run goes on with owes an evaluation.
   bool owesEvaluation() const { return owes; }
   /// Saves that step once more, whose evaluation has been made now. The result is that of
   /// `behind`.

@@ -58,7 +58,8 @@ Builder stack(const std::vector<int64_t> &bytes) {
   return b;
 }
 
-/// What calls need that are waited for where they start: it may stand before its place.
+/// Marks ops that calls need which are waited for where they start: such ops may stand
+/// before their places.
 std::vector<bool> mayBeEarly(const std::vector<Op> &ops, const Order &order) {
   std::vector<bool> result(ops.size(), false);
   for (size_t s = 0; s + 1 < order.steps.size(); ++s)

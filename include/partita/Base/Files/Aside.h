@@ -43,8 +43,8 @@ public:
   /// Renames the file or folder to PATH, in one step. A folder that is there stays, and
   /// is an error unless it is empty.
   Expected<void> commit();
-  /// Likewise, and a folder that is there goes with this object. PATH is missing for a
-  /// moment where a file system cannot exchange names.
+  /// Renames the folder as commit does. A folder that is there goes with this object.
+  /// PATH is missing for a moment if a file system cannot exchange names.
   Expected<void> commitReplacing();
   /// Leaves it where it is: somebody has renamed it.
   void release();
