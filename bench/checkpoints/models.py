@@ -2,21 +2,23 @@
 """Checkpoints of GPT-2 and ResNet-18 (tiny): plans that go on in each other, runs that are killed.
 
 usage: models.py PARTITA PARTITA_RUN [--models gpt2,resnet18] [--steps 50] [--kills 20] [--no-pairs]
-                 [--seed 1]
+                 [--no-exports] [--seed 1] [--transport local]
 
 Each model is trained by six plans (dp=2, tp=2, dp=2 with tp=2, optimizer parallel of levels 1, 2
 and 3). A generation of each goes on in each other one: its states are those that were saved, bit
 for bit, and losses of all steps are within 1e-4 of a run on one rank, with the same epochs.
 ResNet-18 is in f64 for that: in f32 an operand of a ReLU within rounding of 0 now and then takes
 another branch, and losses differ by 1e-3 from then on, as they do between vectors of 256 and 512
-bits on one rank. Then runs of dp, tp and level 3 that save every step are killed (kill -9) at
-drawn moments, as the process or by a rank (`--kills` for each plan and transport); what goes on
+bits on one rank. The model that `convert` makes of each plan's generation is the one that `run
+--export` writes. Then runs of dp, tp and level 3 that save every step are killed (kill -9) at drawn
+moments (`--kills` for each plan and transport): the command, a process of it, or all; what goes on
 ends with the losses and states of a run that was not killed, bit for bit, and no generation is
-lost. test/E2E/run_checkpoints.py has the checks, and a smaller model for every day.
+lost. test/E2E/run_checkpoints.py and kills.py have the checks, and a smaller model for every day.
 """
 import argparse
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -102,10 +104,34 @@ def check_pairs(arguments, name, double):
               f"{largest:.1e}", flush=True)
 
 
-def check_kills(arguments, name, draw):
+def check_exports(arguments, name):
+    """The model of a generation, and that of the run that has written it."""
     with tempfile.TemporaryDirectory() as folder:
+        work, _ = prepared(arguments, name, folder, False)
+        for plan in PLANS:
+            place = work.place(f"exported-{plan}")
+            files = [f"{place}/{way}.onnx" for way in ("run", "convert")]
+            work.run(plan, place, "--steps", "4", "--export", files[0],
+                     program=[work.partita, "run"])
+            subprocess.run([work.partita, "convert", f"{place}/c", "--onnx", files[1]],
+                           check=True, capture_output=True)
+            run, converted = ({tensor.name: numpy_helper.to_array(tensor)
+                               for tensor in onnx.load(file).graph.initializer}
+                              for file in files)
+            if run.keys() != converted.keys():
+                raise RuntimeError(f"{name}, {plan}: initializers are others")
+            checks.same(f"{name}, {plan}", run, converted)
+        print(f"{name}: convert and --export are the same for {len(PLANS)} plans", flush=True)
+
+
+def check_kills(arguments, name, draw):
+    # On a disk that others use, most of the time would go into generations.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
         work, reference = prepared(arguments, name, folder, False)
         for plan, transport in KILLED:
+            if arguments.transport not in (None, transport):
+                continue
             begin = time.time()
             checks.check_kills(work, plan, transport, draw, arguments.kills, reference[plan])
             print(f"{name}: {time.time() - begin:.0f} s", flush=True)
@@ -119,12 +145,16 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pairs", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--exports", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--transport", choices=("local", "mpi"), help="of kills: of this one alone")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
     for name in arguments.models.split(","):
         if arguments.pairs:
             check_pairs(arguments, name, name == "resnet18")
+        if arguments.exports:
+            check_exports(arguments, name)
         if arguments.kills:
             check_kills(arguments, name, draw)
 

@@ -30,7 +30,9 @@ from onnx import numpy_helper
 
 import tier
 import training_models
-from states import TYPES, read_states
+from generations import files_of, losses, same, states_of, steps_of
+from kills import check_kills, descendants
+from states import read_states
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "python"))
@@ -117,52 +119,6 @@ class Work:
         return path
 
 
-def losses(place):
-    with open(f"{place}/log.jsonl") as file:
-        log = [json.loads(line) for line in file]
-    if [it["step"] for it in log] != list(range(1, len(log) + 1)):
-        raise RuntimeError(f"steps of the log are {[it['step'] for it in log]}")
-    return [(it["epoch"], it["loss"]) for it in log]
-
-
-def steps_of(place):
-    return sorted(int(name[5:]) for name in os.listdir(f"{place}/c")
-                  if re.fullmatch(r"step-\d+", name))
-
-
-def files_of(place):
-    """Files in the folder of generations, but the mark of the start that has it."""
-    return sorted(name for name in os.listdir(f"{place}/c") if not name.startswith("incarnation-"))
-
-
-def states_of(place, step):
-    """The states of a generation, from what docs/checkpoints.md says of it alone."""
-    folder = f"{place}/c/step-{step}"
-    with open(f"{folder}/manifest.json") as file:
-        manifest = json.load(file)
-    parts = [read_states(f"{folder}/{part['file']}")[0] for part in manifest["parts"]]
-    result = {}
-    for state in manifest["states"]:
-        whole = np.empty(state["shape"], TYPES[state["type"].upper()])
-        count = 0
-        for piece in state["pieces"]:
-            places = [np.concatenate([np.arange(at, at + n) for at, n in runs]
-                                     or [[]]).astype(int) for runs in piece["runs"]]
-            values = parts[piece["part"]][piece["tensor"]]
-            count += values.size
-            whole[np.ix_(*places)] = values
-        if count != whole.size:
-            raise RuntimeError(f"'{state['name']}' has {count} of {whole.size} elements")
-        result[state["name"]] = whole
-    return result
-
-
-def same(what, first, second):
-    for name in first:
-        if first[name].tobytes() != second[name].tobytes():
-            raise RuntimeError(f"{what}: '{name}' differs")
-
-
 def says(expected, actual):
     if not re.search(expected, actual, re.MULTILINE):
         raise RuntimeError(f"expected {expected!r}, got {actual!r}")
@@ -227,66 +183,6 @@ def check_parts(work):
             sizes = [part["bytes"] for part in json.load(file)["parts"]]
         if max(sizes) > 1.1 * min(sizes):
             raise RuntimeError(f"parts of {plan} have {sizes} bytes")
-
-
-def check_kills(work, plan, transport, draw, kills, reference):
-    """kill -9 at drawn moments, until the steps are done."""
-    steps, place = 40, work.place(f"kills-{plan}-{transport}")
-    words = ["--steps", str(steps), "--save-every", "1", "--keep", "2", "--resume",
-             "--transport", transport]
-    begin = time.time()
-    work.run(plan, work.place(f"whole-{plan}-{transport}"), *words)
-    whole = time.time() - begin
-    newest = 0
-    for kill in range(kills):
-        process = work.start(plan, place, *words, start_new_session=True)
-        # Later and later, so that all of a run is met: its start, steps, saves, end.
-        time.sleep(draw.random() * whole * (0.3 + 0.7 * kill / kills))
-        if transport == "mpi" and draw.random() < 0.5 and kill_rank(process.pid, draw):
-            process.wait(timeout=30)
-        process.kill()
-        process.communicate()
-        found = steps_of(place) if os.path.exists(f"{place}/c") else []
-        if found and found[-1] < newest:
-            raise RuntimeError(f"step {newest} was saved, and now {found}")
-        newest = max([newest, *found])
-    work.run(plan, place, *words)
-    if losses(place) != reference[:steps]:
-        raise RuntimeError(f"{plan}, {transport}: losses are not those of a run that was "
-                           "never killed")
-    same(f"{plan}, {transport}", states_of(place, steps),
-         states_of(f"{work.folder}/places/whole-{plan}-{transport}", steps))
-    left = [name for name in files_of(place) if not re.fullmatch(r"step-\d+", name)]
-    if left:
-        raise RuntimeError(f"{left} were left")
-    print(f"{plan} over {transport}: {kills} kills, the losses of a run without", flush=True)
-
-
-def descendants(pid):
-    result = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/stat") as file:
-                parent = int(file.read().rsplit(")", 1)[1].split()[1])
-        except (OSError, IndexError):
-            continue
-        if parent == pid:
-            result += [int(entry), *descendants(int(entry))]
-    return result
-
-
-def kill_rank(pid, draw):
-    """Kills a process below the command: a rank, mpirun, or who watches it. False: there was
-    none, or it had ended."""
-    below = descendants(pid)
-    try:
-        if below:
-            os.kill(draw.choice(below), signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return bool(below)
 
 
 def kill_below(process, signals=(signal.SIGKILL,), between=lambda: None):
