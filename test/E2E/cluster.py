@@ -112,6 +112,21 @@ class Pod:
         self.process = None
 
 
+#: A server of this machine's sshd, at the port of the Containerfile.
+SERVER = ("/usr/sbin/sshd -e -p 2222 -h /tmp/key -o PidFile=none -o UsePAM=no -o StrictModes=no"
+          " -E /tmp/sshd.log")
+
+
+def ssh_host(name, folder, env, mounts):
+    """A host with this machine's sshd, for a Cluster that `has_ssh`; it stays when sshd ends.
+    Sessions have the variables `env`."""
+    given = "".join(f" -o SetEnv={name}={value}" for name, value in env.items())
+    command = ("ssh-keygen -q -t ed25519 -N '' -f /tmp/key && "
+               f"{SERVER}{given} && while :; do sleep 1; done")
+    return Pod(name, ["/bin/sh", "-c", command], env,
+               [*mounts, (keys_of(folder), "/home/partita/.ssh", True)])
+
+
 class Cluster:
     """Pods by name. `folder` has what is theirs, `path` the commands of the image. With
     `has_ssh` pods run this machine's sshd and ssh, as the user of the Containerfile."""
@@ -233,6 +248,19 @@ class Cluster:
         """The exit status of the container, as the kubelet tells it."""
         status = pod.process.wait(timeout=seconds)
         return 128 - status if status < 0 else status
+
+    def processes(self, pod):
+        """Names and ids of what runs in a pod."""
+        own = os.readlink(f"/proc/{pod.first}/ns/pid")
+        result = []
+        for name in os.listdir("/proc"):
+            try:
+                if name.isdigit() and os.readlink(f"/proc/{name}/ns/pid") == own:
+                    with open(f"/proc/{name}/comm") as file:
+                        result.append((file.read().strip(), int(name)))
+            except OSError:
+                pass
+        return result
 
     def text(self, pod):
         with open(f"{self.folder}/{pod.name}.out") as file:

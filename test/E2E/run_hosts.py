@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Faults of three hosts while they train: each is named, none hangs, and a slow link is no loss.
 
-usage: run_hosts.py PARTITA PARTITA_RUN [--faults 20] [--seed 1] [--only KIND]
+usage: run_hosts.py PARTITA PARTITA_RUN [--faults 20] [--seed 1] [--only KIND] [--ssh]
 
 Three hosts of namespaces on one machine (network, UTS, IPC, processes, mounts, a /dev/shm of their
 own) train a small transformer, elastic over 1 to 3 ranks. A fault is drawn by the seed: which one,
 on which host, at which step. `named` is from the fault to the line that names it and its host. A
 fault that ends the run of all ranks is gone on with by the hosts that are left, and the losses of
 all steps are those of a run that nothing happened to, within 1e-4. What was given up comes back
-late, and neither joins nor writes. Where the kernel allows no namespaces nothing is run. The quick
+late, and neither joins nor writes. With --ssh hosts have this machine's sshd, and none runs as
+root. Where the kernel allows no namespaces nothing is run. The quick
 tier has one fault, the full one has one of each kind; docs/deploy.md has twenty.
 """
 import argparse
@@ -47,7 +48,8 @@ class Faulty:
     def __init__(self, work, name, steps):
         self.work, self.place = work, work.place(name)
         self.folder = f"{work.folder}/cluster-{name}"
-        self.there = cluster.Cluster(self.folder, os.path.dirname(work.partita))
+        self.there = cluster.Cluster(self.folder, os.path.dirname(work.partita),
+                                     has_ssh=work.has_ssh)
         self.steps = steps
         self.mounts = {k: [(work.folder, work.folder, False)] for k in range(HOSTS)}
         self.env = {k: {} for k in range(HOSTS)}
@@ -57,15 +59,23 @@ class Faulty:
 
     def start(self):
         """Starts hosts, then the run from a fourth one, as a launcher of a cluster is."""
-        self.nodes = [cluster.Pod(f"node-{k}", ["/image/sshd", "-p", "2222"], self.env[k],
-                                  self.mounts[k]) for k in range(HOSTS)]
+        has_ssh = self.work.has_ssh
+        self.nodes = [
+            cluster.ssh_host(f"node-{k}", self.folder, self.env[k], self.mounts[k]) if has_ssh
+            else cluster.Pod(f"node-{k}", ["/image/sshd", "-p", "2222"], self.env[k],
+                             self.mounts[k]) for k in range(HOSTS)]
         words = [self.work.partita, "run", f"{self.work.folder}/step", "--elastic", f"1..{HOSTS}",
                  "--hostfile", self.hosts, "--data", f"{self.work.folder}/train.npz", "--seed",
                  SEED, "--steps", str(self.steps), "--save-every", "5", "--resume",
                  "--checkpoint-dir", f"{self.place}/c", "--log", f"{self.place}/log.jsonl",
                  "--log-dir", f"{self.place}/logs", "--restarts", "5"]
+        keys = [(cluster.keys_of(self.folder), "/home/partita/.ssh", True)] if has_ssh else []
         self.launcher = cluster.Pod("launcher", words, {}, [
-            (self.work.folder, self.work.folder, False), (self.folder, self.folder, False)])
+            (self.work.folder, self.work.folder, False), (self.folder, self.folder, False),
+            *keys])
+        if has_ssh:
+            for folder, _, _ in os.walk(self.place):
+                os.chown(folder, 1000, 1000)
         for pod in (*self.nodes, self.launcher):
             self.there.address(pod.name)
         for pod in self.nodes:
@@ -96,16 +106,7 @@ class Faulty:
 
     def pids(self, k):
         """Processes of a host, by their names."""
-        own = os.readlink(f"/proc/{self.nodes[k].first}/ns/pid")
-        result = []
-        for name in os.listdir("/proc"):
-            try:
-                if name.isdigit() and os.readlink(f"/proc/{name}/ns/pid") == own:
-                    with open(f"/proc/{name}/comm") as file:
-                        result.append((file.read().strip(), int(name)))
-            except OSError:
-                pass
-        return result
+        return self.there.processes(self.nodes[k])
 
     def signal(self, k, number, only=None):
         found = [pid for name, pid in self.pids(k) if only in (None, name)]
@@ -157,7 +158,7 @@ def ssh_gone(run, k):
     def back():
         run.there.running.remove(run.nodes[k])
         run.there.start(run.nodes[k])
-    return "(its agent is gone|the connection to it was lost)", back
+    return "(its agent is gone|the connection to it was lost|its server of ssh is gone)", back
 
 
 def slow_link(run, k):
@@ -191,8 +192,21 @@ def read_only(run, k):
     return f"the folder '{run.place}/c' cannot be written there: Read-only file system", back
 
 
+def sshd_gone(run, k):
+    """The server and its sessions end, and what they have started does not."""
+    run.signal(k, signal.SIGKILL, only="sshd")
+
+    def back():
+        subprocess.run(["nsenter", "-t", str(run.nodes[k].first), "-a", "setpriv", "--reuid",
+                        "1000", "--regid", "1000", "--clear-groups", "/bin/sh", "-c",
+                        cluster.SERVER], check=True)
+    return "its server of ssh is gone", back
+
+
 LIVE = {"link down": link_down, "host stopped": host_stopped, "agent gone": agent_gone,
         "ssh gone": ssh_gone, "slow link": slow_link, "folder read-only": read_only}
+#: Faults more where hosts have a server of ssh apart from all else.
+WITH_SSH = {"sshd gone": sshd_gone}
 #: Lines of a run that goes on, where these are not of two hosts. "": none was lost.
 GOES_ON = {"agent gone": r"^world of 3 ranks(.|\n)*^world of 3 ranks", "slow link": "",
            "folder read-only": ""}
@@ -218,7 +232,7 @@ def check_live(work, number, kind, k, at, prepared):
         run.await_steps(at)
         name = re.escape(f"host 'node-{k}': ")
         begin = time.time()
-        pattern, back = LIVE[kind](run, k)
+        pattern, back = {**LIVE, **WITH_SSH}[kind](run, k)
         made = time.time() - begin
         seconds, line = run.await_line(name + pattern, 10)
         seconds += made
@@ -299,9 +313,12 @@ def check_start(work, number, kind, k, prepared):
 START = ["wrong bundle", "clock off", "other folder"]
 
 
-def drawn(count, draw, only):
+def kinds_of(has_ssh):
+    return [*LIVE, *(WITH_SSH if has_ssh else ()), *START]
+
+
+def drawn(count, draw, kinds):
     """Every kind in turn, from a drawn one on, on drawn hosts and at drawn steps."""
-    kinds = [kind for kind in (*LIVE, *START) if not only or kind == only]
     begin = draw.randrange(len(kinds)) if count < len(kinds) else 0
     for number in range(count):
         yield (number, kinds[(begin + number) % len(kinds)], draw.randrange(HOSTS),
@@ -348,11 +365,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("partita")
     parser.add_argument("partita_run")
-    parser.add_argument("--faults", type=int,
-                        default=1 if tier.is_quick() else len(LIVE) + len(START))
+    parser.add_argument("--faults", type=int, help="absent: one of each kind")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("PARTITA_SEED", "1")))
-    parser.add_argument("--only", choices=[*LIVE, *START])
+    parser.add_argument("--only", choices=kinds_of(True))
+    parser.add_argument("--ssh", action="store_true",
+                        help="with this machine's sshd and ssh, as the user of the image")
     arguments = parser.parse_args()
+    if arguments.ssh and not os.path.exists("/usr/sbin/sshd"):
+        print("no sshd is installed here (openssh-server): nothing was run", flush=True)
+        return
+    kinds = [arguments.only] if arguments.only else kinds_of(arguments.ssh)
+    count = arguments.faults or (1 if tier.is_quick() else len(kinds))
     if os.environ.get("PARTITA_TEST_CLUSTER") != "1" and not cluster.can_have_pods():
         print("no namespaces can be made here: nothing was run on hosts", flush=True)
         return
@@ -362,9 +385,10 @@ def main():
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         os.chmod(folder, 0o755)
         work = Transformer(os.path.abspath(arguments.partita), arguments.partita_run, folder)
+        work.has_ssh = arguments.ssh
         prepared = Prepared(work)
         most = 0
-        for number, kind, k, at in drawn(arguments.faults, draw, arguments.only):
+        for number, kind, k, at in drawn(count, draw, kinds):
             begin = time.time()
             seconds, line = check_start(work, number, kind, k, prepared) if kind in START \
                 else check_live(work, number, kind, k, at, prepared)
@@ -373,7 +397,7 @@ def main():
             print(f"{number + 1:2} {kind} on node-{k}: {seconds:.1f} s: {line} "
                   f"(all {time.time() - begin:.0f} s)", flush=True)
             shutil.rmtree(f"{folder}/places/fault-{number}")
-        print(f"{arguments.faults} faults, each named within {most:.1f} s, none hung", flush=True)
+        print(f"{count} faults, each named within {most:.1f} s, none hung", flush=True)
         if most > 5:
             raise SystemExit(f"a fault was named behind {most:.1f} s")
 

@@ -91,12 +91,28 @@ static std::string firstWords(const std::string &text) {
   return "the daemon there ended";
 }
 
+/// The host of which ssh says that its server has ended the session of mpirun's daemon;
+/// empty: none.
+static std::string_view closedSession(std::string_view text) {
+  const std::string_view begin = "Connection to ";
+  const size_t end = text.find(" closed by remote host");
+  size_t at = end == std::string_view::npos ? end : text.rfind(begin, end);
+  if (at == std::string_view::npos)
+    return {};
+  at += begin.size();
+  const std::string_view host = text.substr(at, end - at);
+  return host.find_first_of(" \n") == std::string_view::npos ? host : "";
+}
+
 std::optional<Expected<RunEnd>> runtime::endByMpirun(std::string_view text, int asked) {
   auto host = behind(text, "lost communication with a remote daemon", "on node ", " \n");
   if (text.find("Remote daemon") != std::string_view::npos)
     host = behind(text, "Remote daemon", "on node ", " \n");
   if (!host.empty())
     return RunEnd::lost("host '" + std::string(host) + "': the connection to it was lost",
+                        asked);
+  if (auto closed = closedSession(text); !closed.empty())
+    return RunEnd::lost("host '" + std::string(closed) + "': its server of ssh is gone",
                         asked);
   for (std::string_view phrase :
        {"unable to reliably start one or more daemons", "died unexpectedly with status",
