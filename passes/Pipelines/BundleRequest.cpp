@@ -57,7 +57,7 @@ static Expected<void> readStep(Request &request, const std::string &bundle,
   if (!read)
     return tl::unexpected(read.error());
   request.train = std::move(*read);
-  request.evaluates = plan.entry().name == evaluationEntry;
+  request.evaluates = isEvaluation(plan.entry().name);
   return {};
 }
 

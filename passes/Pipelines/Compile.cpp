@@ -567,7 +567,7 @@ static Expected<CompileReport> compileUntilItFits(Job job) {
   auto staged = wantsStages(request);
   if (!staged)
     return tl::unexpected(staged.error());
-  if (auto ok = checkEvaluation(request, entries->size(), *staged); !ok)
+  if (auto ok = checkEvaluation(request, *staged); !ok)
     return tl::unexpected(ok.error());
   if (entries->size() > 1)
     return compileEntries(*entries, std::move(job));

@@ -48,19 +48,22 @@ partita::entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes) {
       entries[k].name = "main";
     if (!names.insert(entries[k].name).second)
       return makeError("--shape: two entries are for " + entries[k].name);
+    if (isEvaluation(entries[k].name))
+      return makeError("--shape: an entry named '" + entries[k].name +
+                       "' would be one that evaluates; give the size another name");
   }
   return entries;
 }
 
-static bool isEvaluation(const PlanEntry &entry) { return entry.name == evaluationEntry; }
+static bool evaluates(const PlanEntry &entry) { return isEvaluation(entry.name); }
 
 Expected<void> partita::takeEntry(Request &request, const EntryShapes &entry) {
   if (!request.plan || request.plan->entries.size() == 1)
     return {};
   auto &all = request.plan->entries;
   std::vector<PlanEntry> beside;
-  std::ranges::copy_if(all, std::back_inserter(beside), isEvaluation);
-  std::erase_if(all, isEvaluation);
+  std::ranges::copy_if(all, std::back_inserter(beside), evaluates);
+  std::erase_if(all, evaluates);
   std::vector<std::string> shapes;
   for (const onnx_model::ShapeBinding &binding : entry.shapes)
     shapes.push_back(binding.str());
@@ -85,24 +88,17 @@ static std::string summaryOf(const std::string &name, const CompileReport &repor
          std::to_string(all.receivedBytes) + " B received per rank";
 }
 
-Expected<void> partita::checkEvaluation(const Request &request, size_t entries,
-                                        bool isStaged) {
-  if (!request.train || !request.train->spec.evaluates)
+Expected<void> partita::checkEvaluation(const Request &request, bool isStaged) {
+  if (!request.train || !request.train->spec.evaluates || !isStaged)
     return {};
-  const std::string asked = "\"evaluate\" of '" + request.train->file + "': ";
-  if (isStaged)
-    return makeError(asked + "a training step of several stages has no evaluation; leave "
-                             "the member out, or compile without stages");
-  if (entries > 1)
-    return makeError(asked + "a training step of several shapes (--shape makes " +
-                     std::to_string(entries) +
-                     " entries) has no evaluation; leave the member out, or give each "
-                     "name once");
-  return {};
+  return makeError("\"evaluate\" of '" + request.train->file +
+                   "': a training step of several stages has no evaluation; leave the "
+                   "member out, or compile without stages");
 }
 
-/// The evaluation beside a step, as a job of its own.
-static Job evaluationOf(const Job &step) {
+/// The evaluation beside the entry of a step, as a job of its own: by the plan of the
+/// entry that evaluates beside it, or by the only one that a plan has.
+static Job evaluationOf(const Job &step, const std::string &name) {
   Job job(step.request, step.progress, step.stop);
   Request &request = job.request;
   request.evaluates = true;
@@ -112,20 +108,40 @@ static Job evaluationOf(const Job &step) {
   job.feedback.microBatches = step.feedback.microBatches;
   if (!request.plan)
     return job;
-  std::erase_if(request.plan->entries, std::not_fn(isEvaluation));
-  if (request.plan->entries.empty())
+  auto &known = request.plan->entries;
+  std::erase_if(known, std::not_fn(evaluates));
+  if (known.size() > 1)
+    std::erase_if(known, [&](const PlanEntry &it) { return it.name != name; });
+  if (known.empty())
     request.plan.reset();
   return job;
 }
 
-Expected<void> partita::addEvaluation(const Job &job, Compiler &step) {
-  Job own = evaluationOf(job);
-  own.feedback.states = step.next.states;
-  own.progress("entry " + std::string(evaluationEntry));
+/// Compiles what evaluates beside the entry of a step that has come as far as it is to.
+static Expected<std::unique_ptr<EntryCompiler>>
+compileEvaluation(const Job &job, const std::string &name, const Feedback &states) {
+  Job own = evaluationOf(job, name);
+  own.feedback.states = states.states;
+  own.progress("entry " + name);
   auto made = straightCompiler(own);
   if (auto ok = made->run(); !ok)
-    return makeError("entry " + std::string(evaluationEntry) + ": " + ok.error().message);
-  Compiler &product = made->compiler();
+    return makeError("entry " + name + ": " + ok.error().message);
+  return made;
+}
+
+/// Adds to the notes of a bundle what the compile of an entry of it did.
+static void addNotes(std::vector<std::string> &notes, const std::string &name,
+                     const CompileReport &report) {
+  notes.push_back(summaryOf(name, report));
+  for (const std::string &note : report.notes)
+    notes.push_back("entry " + name + ": " + note);
+}
+
+Expected<void> partita::addEvaluation(const Job &job, Compiler &step) {
+  auto made = compileEvaluation(job, evaluationEntry, step.next);
+  if (!made)
+    return tl::unexpected(made.error());
+  Compiler &product = (*made)->compiler();
   if (job.request.levels.to == Level::L5) {
     job.progress("generating code");
     auto start = std::chrono::steady_clock::now();
@@ -139,55 +155,87 @@ Expected<void> partita::addEvaluation(const Job &job, Compiler &step) {
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     step.report.stages.emplace_back("code", took.count());
   }
-  step.report.notes.push_back(summaryOf(evaluationEntry, product.report));
-  for (const std::string &note : product.report.notes)
-    step.report.notes.push_back("entry " + std::string(evaluationEntry) + ": " + note);
+  addNotes(step.report.notes, evaluationEntry, product.report);
   return {};
 }
 
-Expected<CompileReport> partita::compileEntries(const std::vector<EntryShapes> &entries,
-                                                Job job) {
-  if (job.request.levels.from > Level::L0)
-    return makeError("--from and several entries do not go together: begin with one of "
-                     "them");
-  auto begin = std::chrono::steady_clock::now();
-  std::vector<std::unique_ptr<EntryCompiler>> made;
-  std::vector<NamedCompiler> products;
-  auto staged = wantsStages(job.request);
-  if (!staged)
-    return tl::unexpected(staged.error());
-  const std::string dump = job.request.levels.dump;
-  const std::optional<Plan> plan = job.request.plan;
-  std::vector<std::string> notes;
-  for (const EntryShapes &entry : entries) {
+namespace {
+/// The entries of one bundle, compiled one after the other.
+class Entries {
+public:
+  explicit Entries(Job job)
+      : job(std::move(job)), dump(this->job.request.levels.dump),
+        plan(this->job.request.plan),
+        evaluates(this->job.request.train && this->job.request.train->spec.evaluates) {}
+
+  Expected<CompileReport> compile(const std::vector<EntryShapes> &entries) {
+    auto begin = std::chrono::steady_clock::now();
+    auto staged = wantsStages(job.request);
+    if (!staged)
+      return tl::unexpected(staged.error());
+    for (const EntryShapes &entry : entries)
+      if (auto ok = add(entry, *staged); !ok)
+        return tl::unexpected(ok.error());
+    // Steps come first: an evaluation is none of them by its place either.
+    std::ranges::move(beside, std::back_inserter(products));
+    std::vector<std::string> notes;
+    for (const auto &[name, product] : products)
+      addNotes(notes, name, product->report);
+    job.request.levels.dump = dump;
+    if (job.request.levels.to >= Level::L5) {
+      job.progress("generating code");
+      if (auto ok = emitEntries(products, job.request); !ok)
+        return tl::unexpected(ok.error());
+    }
+    CompileReport &report = products.front().second->report;
+    report.notes = std::move(notes);
+    report.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return std::move(report);
+  }
+
+private:
+  Expected<void> add(const EntryShapes &entry, bool isStaged) {
     job.request.model.shapes = entry.shapes;
     job.request.plan = plan;
     if (auto ok = takeEntry(job.request, entry); !ok)
-      return tl::unexpected(ok.error());
+      return ok;
     if (!dump.empty())
-      job.request.levels.dump = dump + "/entry" + std::to_string(made.size());
+      job.request.levels.dump = dump + "/entry" + std::to_string(products.size());
     job.beginSources();
-    made.push_back(*staged ? stageCompiler(job) : straightCompiler(job));
+    made.push_back(isStaged ? stageCompiler(job) : straightCompiler(job));
     if (auto ok = made.back()->run(); !ok)
       return makeError("entry " + entry.name + ": " + ok.error().message);
     Compiler &product = made.back()->compiler();
     job.feedback.states.insert(product.next.states.begin(), product.next.states.end());
     if (job.feedback.stages.empty())
       job.feedback.stages = product.next.stages;
-    notes.push_back(summaryOf(entry.name, product.report));
-    for (const std::string &note : product.report.notes)
-      notes.push_back("entry " + entry.name + ": " + note);
     products.emplace_back(entry.name, &product);
+    return evaluates ? addBeside(entry.name) : Expected<void>();
   }
-  job.request.levels.dump = dump;
-  if (job.request.levels.to >= Level::L5) {
-    job.progress("generating code");
-    if (auto ok = emitEntries(products, job.request); !ok)
-      return tl::unexpected(ok.error());
+
+  Expected<void> addBeside(const std::string &step) {
+    const std::string name = evaluationName(step);
+    return compileEvaluation(job, name, job.feedback).map([&](auto own) {
+      made.push_back(std::move(own));
+      beside.emplace_back(name, &made.back()->compiler());
+    });
   }
-  CompileReport &report = products.front().second->report;
-  report.notes = std::move(notes);
-  report.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return std::move(report);
+
+  Job job;
+  const std::string dump;
+  const std::optional<Plan> plan;
+  const bool evaluates;
+  std::vector<std::unique_ptr<EntryCompiler>> made;
+  std::vector<NamedCompiler> products;
+  std::vector<NamedCompiler> beside; ///< evaluations
+};
+} // namespace
+
+Expected<CompileReport> partita::compileEntries(const std::vector<EntryShapes> &entries,
+                                                Job job) {
+  if (job.request.levels.from > Level::L0)
+    return makeError("--from and several entries do not go together: begin with one of "
+                     "them");
+  return Entries(std::move(job)).compile(entries);
 }

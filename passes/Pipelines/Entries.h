@@ -24,15 +24,16 @@ entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes);
 /// plan's entries.
 Expected<void> takeEntry(Request &request, const EntryShapes &entry);
 
-/// An error if a training step that asks for an evaluation has several entries or stages.
-Expected<void> checkEvaluation(const Request &request, size_t entries, bool isStaged);
+/// An error if a training step that asks for an evaluation has several stages.
+Expected<void> checkEvaluation(const Request &request, bool isStaged);
 
 /// Compiles the entry that evaluates beside a step that has come as far as it is to, and
 /// writes the bundle of both. States lie as the step has them. A plan without the entry
 /// leaves its strategies open.
 Expected<void> addEvaluation(const Job &job, Compiler &step);
 
-/// Compiles every entry and writes one bundle. States lie as the first entry has them.
+/// Compiles every entry, with an evaluation beside each where a training step asks for
+/// it, and writes one bundle. States lie as the first entry has them.
 Expected<CompileReport> compileEntries(const std::vector<EntryShapes> &entries, Job job);
 
 } // namespace partita

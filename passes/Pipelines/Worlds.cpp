@@ -201,7 +201,7 @@ Expected<void> partita::planWorld(const std::string &bundle, int64_t ranks,
     return tl::unexpected(known.error());
   // An evaluation follows from the specification.
   const auto entries = std::ranges::count_if(
-      known->entries, [](const BundleEntry &it) { return it.name != evaluationEntry; });
+      known->entries, [](const BundleEntry &it) { return !isEvaluation(it.name); });
   if (entries > 1 || known->entries[0].stages.size() > 1)
     return makeError("'" + bundle + "' has several " +
                      (entries > 1 ? "entries" : "stages") +

@@ -300,20 +300,15 @@ class Session:
         with self._lock:
             if self._handle is None:
                 raise PartitaError("the session is closed")
-            if _EVALUATION not in self.entries:
-                raise PartitaError(f"the session has no entry {_EVALUATION!r}; compile with "
-                                   '"evaluate": true in the training file, and load all '
-                                   "entries")
             before = self.entry
-            self._use(_EVALUATION)
             try:
-                return self._evaluate(inputs)
+                return self._evaluate(inputs, before)
             finally:
                 self._use(before)
 
-    def _evaluate(self, inputs):
+    def _evaluate(self, inputs, step):
         arrays = {name: numpy.asarray(value) for name, value in inputs.items()}
-        rows, batch = self._rows(arrays)
+        rows, batch = self._use_evaluation(arrays, step)
         total = counted = 0.0
         for begin in range(0, rows, batch):
             # The first rows fill the last batch, and do not count there.
@@ -330,6 +325,22 @@ class Session:
             raise PartitaError("no label counts: all are \"ignore_index\" of the training "
                                "file")
         return total / counted
+
+    def _use_evaluation(self, arrays, step):
+        """Uses the entry that evaluates such arrays: the one beside `step` if it takes them,
+        else the first that does. The number of rows, and how many a request takes."""
+        own = _EVALUATION if step == "main" else f"{_EVALUATION} {step}"
+        names = [name for name in self.entries
+                 if name == _EVALUATION or name.startswith(f"{_EVALUATION} ")]
+        failure = PartitaError(f"the session has no entry {_EVALUATION!r}; compile with "
+                               '"evaluate": true in the training file, and load all entries')
+        for index, name in enumerate(sorted(names, key=lambda it: it != own)):
+            self._use(name)
+            try:
+                return self._rows(arrays)
+            except PartitaError as error:
+                failure = error if index == 0 else failure
+        raise failure
 
     def _rows(self, arrays):
         """The number of rows, and how many a request takes."""

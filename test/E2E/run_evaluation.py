@@ -65,8 +65,22 @@ def squared(path, batch=8):
     w.save(path, loss, [])
 
 
-def rows_of(model, count, seed):
+def positions(path):
+    """A model of any number of rows, with any number of positions in each."""
+    w = training_models.Writer(6)
+    x = w.input("x", ["n", "length", 12])
+    x = w.op("Tanh", [w.op("MatMul", [x, w.weight("fc1.weight", 12, 16)], "fc1")], "tanh")
+    x = w.op("Add", [x, w.op("ReduceMean", [x], "mean", axes=[1], keepdims=1)], "add")
+    x = w.op("MatMul", [x, w.weight("fc.weight", 16, CLASSES)], "fc2")
+    w.save(path, x, ["n", "length", CLASSES])
+
+
+def rows_of(model, count, seed, length=4):
     draw = np.random.default_rng(seed)
+    if model == "positions":
+        return {"x": draw.normal(0, 1, (count, length, 12)).astype(np.float32),
+                "labels": np.where(draw.random((count, length)) < 0.3, IGNORED,
+                                   draw.integers(0, CLASSES, (count, length)))}
     if model == "squared":
         return {"x": draw.normal(0, 1, (count, 12)).astype(np.float32),
                 "labels": draw.normal(0, 1, (count, 8)).astype(np.float32)}
@@ -104,7 +118,8 @@ class Work:
         training_models.transformer(f"{folder}/transformer.onnx")
         dropping(f"{folder}/dropping.onnx")
         squared(f"{folder}/squared.onnx")
-        for model in ("mlp", "transformer", "dropping", "squared"):
+        positions(f"{folder}/positions.onnx")
+        for model in ("mlp", "transformer", "dropping", "squared", "positions"):
             np.savez(f"{folder}/{model}.npz", **rows_of(model, ROWS, 3))
 
     def compile(self, name, model, arguments=(), status=0, loss=None, evaluate=True, **more):
@@ -124,9 +139,9 @@ class Work:
             raise RuntimeError(f"compile of {name}: {done.stderr}")
         return done.stdout + done.stderr
 
-    def held(self, model, count):
+    def held(self, model, count, **more):
         path = f"{self.folder}/{model}-{count}.npz"
-        np.savez(path, **rows_of(model, count, 4))
+        np.savez(path, **rows_of(model, count, 4, **more))
         return path
 
     def ruled(self, name, count):
@@ -296,6 +311,55 @@ def check_tools(work):
                for name in ("zero3", "alone")]
     if weights[0] != weights[1]:
         raise RuntimeError(f"weights have {weights} bytes with and without evaluation")
+
+
+def check_shapes(work):
+    """A step of several shapes has an evaluation beside each, which reads the same states."""
+    shapes = ["--shape", "n=8", "--shape", "length=4", "--shape", "n=4", "--shape", "length=6",
+              "--shape", "n=6", "--shape", "length=4"]
+    work.compile("shapes", "positions", [*DP, *shapes])
+    steps = ["n=8 length=4", "n=4 length=6", "n=6 length=4"]
+    with open(f"{work.folder}/shapes/plan.json") as file:
+        names = [it["name"] for it in json.load(file)["entries"]]
+    if names != [*steps, *(f"evaluate {name}" for name in steps)]:
+        raise RuntimeError(f"the entries are {names}")
+    usual = ["--save-every", "1", "--keep", "9", "--batch", "8"]
+    plain, place = work.place("shapes-without"), work.place("shapes")
+    work.run("shapes", "positions", plain, *usual, "--steps", "3")
+    # Rows of the step's shape, and of another one.
+    for count, length, words in ((13, 4, ["--steps", "3"]),
+                                 (11, 6, ["--resume", "--steps", "6"])):
+        held = work.held("positions", count, length=length)
+        work.run("shapes", "positions", place, *usual, *words, "--eval", held,
+                 "--eval-every", "1")
+        if count == 13:
+            same_training("several shapes", plain, place, 3)
+        for it in log_of(place)[-3:]:
+            near(f"shapes, step {it['step']}", it["eval_loss"], work.reference(
+                "shapes", f"{place}/c/step-{it['step']}", np.load(held), 8))
+        with partita.Session(f"{work.folder}/shapes") as session:
+            session.load_checkpoint(f"{place}/c")
+            near("shapes, Python", session.evaluate(dict(np.load(held))),
+                 log_of(place)[-1]["eval_loss"], 1e-6)
+    text = work.run("shapes", "positions", place, *usual, "--eval",
+                    work.held("positions", 9, length=5), "--resume", status=1)
+    if "expected rows of [4, 12]" not in text:
+        raise RuntimeError(text)
+    if "equal" not in (text := work.tool("verify", f"{work.folder}/shapes", "--entry",
+                                         "evaluate n=4 length=6")):
+        raise RuntimeError(text)
+    # A plan of all entries is followed.
+    work.compile("shapes-again", "positions", [
+        *DP, *shapes, "--plan", f"{work.folder}/shapes/plan.json"])
+    for file in sorted(it for it in os.listdir(f"{work.folder}/shapes") if it.endswith(".so")):
+        with open(f"{work.folder}/shapes/{file}", "rb") as one, \
+                open(f"{work.folder}/shapes-again/{file}", "rb") as other:
+            if one.read() != other.read():
+                raise RuntimeError(f"'{file}' of the same plan differs")
+    text = work.compile("named", "positions", [
+        "--shape", "evaluate n=1", "--shape", "evaluate n=2"], status=1)
+    if "an entry named 'evaluate n=1' would be one that evaluates" not in text:
+        raise RuntimeError(text)
 
 
 def check_compute(work):
@@ -606,7 +670,7 @@ def main():
         for name in [given.only] if given.only else CASES:
             known[name] = check_case(work, name)
             print(f"{name}: {known[name][2]}", flush=True)
-        for check in () if given.only else (check_tools, check_compute,
+        for check in () if given.only else (check_tools, check_shapes, check_compute,
                       lambda it: check_python(it, *known["zero3"]), check_best,
                       check_interrupted, check_elastic, check_metrics, check_errors):
             begin = time.monotonic()

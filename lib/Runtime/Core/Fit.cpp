@@ -91,7 +91,7 @@ Expected<Choice> runtime::chooseEntry(const std::vector<EntryInterface> &entries
   bool isNear = false;
   // An evaluation takes what a step takes; it is asked for by its name.
   auto isLeftOut = [&](const EntryInterface &entry) {
-    return entries.size() > 1 && entry.info.name == evaluationEntry;
+    return entries.size() > 1 && isEvaluation(entry.info.name);
   };
   for (size_t i = 0; i < entries.size(); ++i) {
     if (isLeftOut(entries[i]))

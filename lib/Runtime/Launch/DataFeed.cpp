@@ -175,7 +175,7 @@ static Expected<std::vector<EntryInterface>> allowed(const RunOptions &options) 
     return entries;
   if (options.entry.empty()) {
     std::erase_if(*entries,
-                  [](const auto &entry) { return entry.info.name == evaluationEntry; });
+                  [](const auto &entry) { return isEvaluation(entry.info.name); });
     return entries;
   }
   std::erase_if(*entries,

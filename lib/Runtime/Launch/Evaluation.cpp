@@ -52,6 +52,31 @@ static Expected<void> checkLabels(const DataFeed &feed, const std::string &file)
                    ": no label counts, as all are \"ignore_index\" of the training file");
 }
 
+/// The entry that evaluates the rows of the file: the one beside the step that is trained
+/// if it takes them, else the first that does. An error is of the one beside the step.
+static Expected<size_t> chooseEvaluation(const RunOptions &options,
+                                         const std::vector<EntryInterface> &entries) {
+  const std::string own = evaluationName(options.entry);
+  std::optional<size_t> chosen;
+  std::optional<Error> failure;
+  for (size_t k = 0; k < entries.size(); ++k) {
+    const std::string &name = entries[k].info.name;
+    if (!isEvaluation(name))
+      continue;
+    auto feed = openFeed(options, entries[k]);
+    if (feed && (!chosen || name == own))
+      chosen = k;
+    if (!feed && (!failure || name == own))
+      failure = feed.error();
+  }
+  if (chosen)
+    return *chosen;
+  if (failure)
+    return tl::unexpected(*failure);
+  return makeError("--eval: '" + options.bundle + "' has no entry '" + evaluationEntry +
+                   "'; compile it with \"evaluate\": true in the training file");
+}
+
 Expected<void> runtime::checkEvaluation(const RunOptions &options) {
   const std::string &file = options.data.evaluation.file;
   if (file.empty())
@@ -59,15 +84,13 @@ Expected<void> runtime::checkEvaluation(const RunOptions &options) {
   auto entries = entryInterfaces(options.bundle);
   if (!entries)
     return tl::unexpected(entries.error());
-  if (options.entry == evaluationEntry)
+  if (isEvaluation(options.entry))
     return makeError("--eval: the entry '" + options.entry +
                      "' trains nothing that could be evaluated");
-  auto own = std::ranges::find_if(
-      *entries, [](const auto &it) { return it.info.name == evaluationEntry; });
-  if (own == entries->end())
-    return makeError("--eval: '" + options.bundle + "' has no entry '" + evaluationEntry +
-                     "'; compile it with \"evaluate\": true in the training file");
-  auto feed = openFeed(options, *own);
+  auto own = chooseEvaluation(options, *entries);
+  if (!own)
+    return tl::unexpected(own.error());
+  auto feed = openFeed(options, (*entries)[*own]);
   return feed ? checkLabels(*feed, file) : tl::unexpected(feed.error());
 }
 
@@ -103,19 +126,22 @@ private:
 
 Expected<Evaluation> Evaluation::open(Session &session, const RunOptions &options,
                                       RankProgress *used) {
-  const std::vector<std::string> names = session.entries();
-  auto own = std::ranges::find(names, evaluationEntry);
-  if (own == names.end())
-    return makeError("the entry '" + std::string(evaluationEntry) + "' is not loaded");
-  const auto entry = static_cast<size_t>(own - names.begin());
-  Selected selected(session, used, entry);
+  std::vector<EntryInterface> loaded;
+  for (size_t k = 0; k < session.entries().size(); ++k) {
+    Selected selected(session, used, k);
+    loaded.push_back({session.info(), session.inputs(), session.outputs()});
+  }
+  auto entry = chooseEvaluation(options, loaded);
+  if (!entry)
+    return tl::unexpected(entry.error());
+  Selected selected(session, used, *entry);
   auto feed = openFeed(options, {session.info(), session.inputs(), session.outputs()});
   if (!feed)
     return tl::unexpected(feed.error());
   auto sample = feed->sampleHash();
   if (!sample)
     return tl::unexpected(sample.error());
-  Evaluation made(session, options, used, entry, std::move(*feed));
+  Evaluation made(session, options, used, *entry, std::move(*feed));
   made.hash = std::to_string(made.feed.numRows()) + " rows, " + sample->str();
   made.from.resize(session.inputs().size());
   for (size_t k = 0; k < made.from.size(); ++k)
