@@ -45,7 +45,7 @@ class Traces:
         return int(re.match(r'\{"step": ?(\d+)', lines[-1])[1]) if lines else 0
 
     def moment(self):
-        """One of MOMENTS. A generation that loses its name to a newer one counts as rename."""
+        """Moment of MOMENTS. A generation that loses its name to a newer one counts as rename."""
         aside = [name for name in self.names() if ".tmp-" in name and name not in self.aside]
         for name in sorted(aside, key=lambda it: int(it[5:it.index(".tmp-")]), reverse=True):
             if int(name[5:name.index(".tmp-")]) <= max(self.generations(), default=0):
@@ -143,7 +143,7 @@ class Killed:
         process.kill()
 
     def kill(self):
-        """One kill; False: the run had ended before."""
+        """Kills once; False: the run had ended before."""
         if self.place is None:
             self.place = self.work.place(f"kills-{self.plan}-{self.transport}-{self.runs}")
             self.runs, self.newest = self.runs + 1, 0

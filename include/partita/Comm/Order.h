@@ -74,7 +74,7 @@ struct Options {
   /// Ops that may stand before such a call for one more member of it: what they give is
   /// held from there on.
   int32_t maxHoisted = 16;
-  /// Whether gradients' calls are buckets; a trip of a loop leaves theirs in their
+  /// Makes buckets of gradients' calls. A trip of a loop leaves such calls in their
   /// places.
   bool makesBuckets = true;
   /// Whether weight gradients may stand behind the start of a large bucket.
