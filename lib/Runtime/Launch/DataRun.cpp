@@ -194,9 +194,16 @@ Expected<void> StepLoop::beginStep() {
   std::vector<std::byte *> to;
   for (HostTensor &tensor : step.outputs)
     to.push_back(tensor.bytes.data());
-  if (auto ok = session.begin(feed.inputs(step.rows), to); !ok)
+  auto ok = session.begin(feed.inputs(step.rows), to);
+  if (ok) {
+    begun.push_back(std::move(step));
+    return {};
+  }
+  if (begun.empty())
     return ok;
-  begun.push_back(std::move(step));
+  // A step that was begun has failed, and says so where it ends.
+  room.push_back(std::move(step.outputs));
+  settles = true;
   return {};
 }
 
