@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""By hand, as root: `partita deploy --slurm` under Debian's slurm-wlm, with a controller and two nodes
-made of namespaces.
+"""`partita deploy --slurm` under Debian's slurm-wlm: a controller and two nodes made of namespaces.
 
-usage: run_slurm.py PARTITA        (apt-get install slurm-wlm munge)
+usage: run_slurm.py PARTITA        (as root; apt-get install slurm-wlm munge)
 
-A job is submitted; a node is killed and comes back; the batch shell is told to go; both times the job
-is queued again and goes on, and its losses are those of a run that nothing happened to. A job that
-is cancelled stays so.
+A job is submitted. A node is killed and comes back, and is killed and stays away; ranks are killed
+until the run ends with 75; the batch script is told to go; the user queues the job again. Each
+time the job goes on, and its losses are those of a run that nothing happened to, each step once. A
+job that is cancelled stays so. Where Slurm or namespaces are missing nothing is run.
 """
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
 import cluster
+import kills
 import run_deploy
 
 CONFIG = """ClusterName=test
@@ -72,10 +75,6 @@ class Slurm:
              "OMPI_MCA_mpi_yield_when_idle=1", *words], capture_output=True, text=True)
         return done.stdout + done.stderr
 
-    def state(self, job):
-        text = self.call("scontrol", "show", "job", job)
-        return dict(word.split("=", 1) for word in text.split() if "=" in word)
-
     def wait(self, what, holds, seconds=120):
         end = time.time() + seconds
         while not holds():
@@ -84,57 +83,135 @@ class Slurm:
                                    f"{self.call('scontrol', 'show', 'job')}")
             time.sleep(0.1)
 
-    def submit(self, folder):
-        text = self.call("sh", "-c", f"cd {folder} && sbatch --export=ALL {folder}/job.sh")
+
+class Job:
+    """A job of the script that `partita deploy` has written."""
+
+    def __init__(self, slurm, folder, log):
+        self.slurm, self.folder, self.log, self.begin = slurm, folder, log, time.time()
+        text = slurm.call("sh", "-c", f"cd {folder} && sbatch --export=ALL {folder}/job.sh")
         if "Submitted batch job" not in text:
             raise RuntimeError(text)
-        return text.split()[-1]
+        self.id = text.split()[-1]
+
+    def state(self):
+        text = self.slurm.call("scontrol", "show", "job", self.id)
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def text(self):
+        """Lines of the batch script, of all its starts."""
+        with open(f"{self.folder}/train-{self.id}.log") as file:
+            return file.read()
+
+    def await_steps(self, count=20):
+        """Waits for so many steps more than there are."""
+        before = run_deploy.lines_of(self.log)
+        self.slurm.wait("new step", lambda: run_deploy.lines_of(self.log) >= before + count)
+
+    def await_requeue(self, act, again=lambda: None):
+        """Calls `act`, and waits until the job is queued once more; `again` is called
+        meanwhile."""
+        before = int(self.state()["Restarts"])
+        act()
+
+        def holds():
+            again()
+            return int(self.state()["Restarts"]) > before
+        self.slurm.wait("requeue", holds)
+
+    def await_end(self, state):
+        self.slurm.wait("end", lambda: self.state()["JobState"] == state, 300)
+
+    def tell(self, what):
+        print(f"{time.time() - self.begin:.1f} s: {what}; queued again "
+              f"{self.state()['Restarts']} times", flush=True)
+
+
+def ranks_on(slurm, name):
+    return [pid for comm, pid in slurm.there.processes(slurm.pods[name])
+            if comm in ("partita", "partita-run")]
+
+
+def disturb(job, slurm):
+    """Losses inside the allocation, of a node, of ranks again and again; a signal to the batch
+    script; a requeue by the user."""
+    lost = slurm.pods["node-1"]
+
+    def kill_node():
+        slurm.there.kill(lost)
+        slurm.there.wait(lost)
+
+    def start_node():
+        slurm.there.running.remove(lost)
+        slurm.there.start(lost)
+    job.await_steps()
+    kill_node()
+    time.sleep(3)
+    start_node()
+    job.await_steps()
+    if job.state()["Restarts"] != "0":
+        raise RuntimeError("a node that came back was not gone on with")
+    job.tell("node-1 was killed and came back, and the run goes on")
+    job.await_requeue(kill_node)
+    start_node()
+    job.await_steps()
+    job.tell("node-1 was killed and was away")
+    job.await_requeue(lambda: None, lambda: kills.kill_all(ranks_on(slurm, "node-1")))
+    if not re.search(r"^error: .*; started again 3 times without a new generation "
+                     r"\(--restarts\)$", job.text(), re.MULTILINE):
+        raise RuntimeError("ranks that are lost again and again did not end with 75")
+    job.await_steps()
+    job.tell("ranks on node-1 were killed until the run ended with 75")
+    job.await_requeue(lambda: slurm.call("scancel", "--signal=TERM", "--batch", job.id))
+    job.await_steps()
+    job.tell("the batch script was told to go, behind which the run ended with 143")
+    job.await_requeue(lambda: slurm.call("scontrol", "requeue", job.id))
+    job.await_steps()
+    job.tell("scontrol requeue")
 
 
 def check(work, slurm, folder):
-    bundle, expected = work.bundle("gpt2-tiny", "dp")
+    model = "gpt2-tiny"
+    bundle, expected = work.bundle(model, "dp")
     shared = f"{folder}/shared"
     os.makedirs(shared)
-    work.deploy(bundle, "dp", ["--slurm"], {"data": f"{folder}/gpt2-tiny.npz",
-                                           "shared": shared}, f"{folder}/job.sh")
+    work.deploy(bundle, model, "dp", ["--slurm"], {
+        "data": f"{folder}/{model}.npz", "shared": shared}, f"{folder}/job.sh")
     log = f"{shared}/log.jsonl"
     slurm.wait("node", lambda: slurm.call("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "2")
-    job = slurm.submit(folder)
-    begun = time.time()
-    slurm.wait("step 20", lambda: run_deploy.lines_of(log) >= 20)
-    lost = slurm.pods["node-1"]
-    slurm.there.kill(lost)
-    slurm.there.wait(lost)
-    print(f"{time.time() - begun:.1f} s: node-1 is killed behind step "
-          f"{run_deploy.lines_of(log)}", flush=True)
-    time.sleep(3)
-    slurm.there.start(lost)
-    before = run_deploy.lines_of(log)
-    slurm.wait("new step", lambda: run_deploy.lines_of(log) > before + 5)
-    state = slurm.state(job)
-    print(f"{time.time() - begun:.1f} s: goes on, queued again {state['Restarts']} times",
-          flush=True)
-    slurm.call("scancel", "--signal=TERM", "--batch", job)
-    slurm.wait("requeue", lambda: int(slurm.state(job)["Restarts"]) > int(state["Restarts"]))
-    print(f"{time.time() - begun:.1f} s: told to go, queued again", flush=True)
-    slurm.wait("end", lambda: slurm.state(job)["JobState"] == "COMPLETED", 300)
+    job = Job(slurm, folder, log)
+    disturb(job, slurm)
+    job.await_end("COMPLETED")
     run_deploy.same_losses("slurm", log, expected)
-    print(f"{time.time() - begun:.1f} s: done, {len(expected)} losses are the same", flush=True)
+    job.tell(f"done, with the {len(expected)} losses of a run that nothing happened to")
     # A job that is cancelled stays so.
     os.rename(shared, f"{folder}/first")
     os.makedirs(shared)
-    job = slurm.submit(folder)
-    slurm.wait("step 20", lambda: run_deploy.lines_of(log) >= 20)
-    slurm.call("scancel", job)
-    slurm.wait("end", lambda: slurm.state(job)["JobState"] == "CANCELLED")
+    job = Job(slurm, folder, log)
+    job.await_steps()
+    slurm.call("scancel", job.id)
+    job.await_end("CANCELLED")
     time.sleep(15)
-    state = slurm.state(job)
+    state = job.state()
     if (state["JobState"], state["Restarts"]) != ("CANCELLED", "0"):
         raise RuntimeError(f"a cancelled job is {state}")
     print("a cancelled job stays so", flush=True)
 
 
+def missing():
+    """What of this machine does not let a cluster run; empty: nothing."""
+    lacking = [name for name in ("slurmctld", "slurmd", "munged") if not shutil.which(
+        name, path=f"{os.environ['PATH']}:/usr/sbin")]
+    if lacking:
+        return f"{', '.join(lacking)} not installed here (slurm-wlm, munge)"
+    return "" if os.environ.get("PARTITA_TEST_CLUSTER") == "1" or cluster.can_have_pods() \
+        else "no namespaces can be made here"
+
+
 def main():
+    if why := missing():
+        print(f"{why}: nothing was run under Slurm", flush=True)
+        return
     cluster.enter_network()
     run_deploy.STEPS = 3000  # so that it is met after each restart
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
