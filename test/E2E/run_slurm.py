@@ -199,7 +199,7 @@ def check(work, slurm, folder):
 
 
 def missing():
-    """What of this machine does not let a cluster run; empty: nothing."""
+    """Names what keeps a cluster from running on this machine; empty: nothing."""
     lacking = [name for name in ("slurmctld", "slurmd", "munged") if not shutil.which(
         name, path=f"{os.environ['PATH']}:/usr/sbin")]
     if lacking:
