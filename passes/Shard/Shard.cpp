@@ -114,14 +114,18 @@ public:
       nodes[{node.name, node.op}].push_back(&node);
   }
 
-  /// The next node of this name and op; null if there is none left.
-  const PlanNode *take(const std::string &name, const std::string &op) {
+  /// The next node of this name and op, of the phase if any is; null if there is none
+  /// left. Sums for a norm's scale and bias have one name, and may be of two phases.
+  const PlanNode *take(const std::string &name, const std::string &op, Phase phase) {
     names.insert(name);
     auto found = nodes.find({name, op});
     if (found == nodes.end() || found->second.empty())
       return nullptr;
-    const PlanNode *node = found->second.front();
-    found->second.pop_front();
+    auto &left = found->second;
+    auto next = std::ranges::find(left, phase, &PlanNode::phase);
+    next = next == left.end() ? left.begin() : next;
+    const PlanNode *node = *next;
+    left.erase(next);
     return node;
   }
 
@@ -396,7 +400,8 @@ private:
       if (!op || flow.isCopy(static_cast<int32_t>(i)))
         continue;
       const PlanNode *node =
-          index.take(flow.graph.ops[i].name, op->getName().getStringRef().str());
+          index.take(flow.graph.ops[i].name, op->getName().getStringRef().str(),
+                     flow.graph.ops[i].phase);
       if (!node || node->isRepeated == (dist::recomputeOf(op) != nullptr))
         continue;
       changes = true;
@@ -456,7 +461,7 @@ private:
         continue;
       const FlowOp &entry = flow.graph.ops[i];
       StringRef kind = op->getName().getStringRef();
-      const PlanNode *node = index.take(entry.name, kind.str());
+      const PlanNode *node = index.take(entry.name, kind.str(), entry.phase);
       if (!node)
         return mismatch("it has no " + kind + " named '" + entry.name + "'");
       if (node->phase != entry.phase)

@@ -15,6 +15,7 @@ void train::mergeAcrossPhases(Block &block) {
     auto attrs = [](Operation *op) {
       NamedAttrList list(op->getAttrDictionary());
       list.erase(phaseAttr);
+      list.erase(stageAttr);
       return list.getDictionary(op->getContext());
     };
     return a->getName() == b->getName() && a->getResultTypes() == b->getResultTypes() &&

@@ -7,7 +7,8 @@
 namespace partita::train {
 
 /// A cotangent and a weight gradient may need the same (a normalized activation): it is
-/// computed once, in the phase that comes first.
+/// computed once, in the phase that comes first, and in the stage that comes first in the
+/// backward pass: that of the op which stands first.
 void mergeAcrossPhases(mlir::Block &block);
 
 /// Sums of the backward pass lose what is 0 in them: a norm's offsets x − mean(x), times
