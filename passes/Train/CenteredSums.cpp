@@ -33,7 +33,7 @@ public:
   /// Writes the sum without what is 0 in it, unless nothing is, or more than one sum
   /// would be left.
   void rewrite() {
-    addTerms(op.getInput(), false);
+    addTerms(op.getInput(), false, 0);
     const size_t all = terms.size();
     llvm::erase_if(terms, [&](const Term &term) { return isCentered(term.value); });
     if (terms.size() == all || terms.size() > 1)
@@ -51,16 +51,19 @@ public:
   }
 
 private:
-  void addTerms(Value value, bool isNegative) {
-    Operation *maker = value.getDefiningOp();
+  /// Sums that a norm's gradient writes are few ops deep. Those of x + x, again and
+  /// again, have twice the terms at each.
+  void addTerms(Value value, bool isNegative, int depth) {
+    constexpr int mostDepth = 8;
+    Operation *maker = depth < mostDepth ? value.getDefiningOp() : nullptr;
     auto isWhole = [&](Value operand) { return operand.getType() == value.getType(); };
     if (auto add = dyn_cast_or_null<AddOp>(maker);
         add && isWhole(add.getLhs()) && isWhole(add.getRhs())) {
-      addTerms(add.getLhs(), isNegative);
-      addTerms(add.getRhs(), isNegative);
+      addTerms(add.getLhs(), isNegative, depth + 1);
+      addTerms(add.getRhs(), isNegative, depth + 1);
     } else if (auto map = dyn_cast_or_null<MapOp>(maker);
                map && map.getPayload() == *Payload::parse("-x")) {
-      addTerms(map.getInputs().front(), !isNegative);
+      addTerms(map.getInputs().front(), !isNegative, depth + 1);
     } else {
       terms.push_back(termOf(value, dyn_cast_or_null<MulOp>(maker)));
       terms.back().isNegative = isNegative;
