@@ -16,6 +16,7 @@ import warnings
 import onnx
 import torch
 from onnx import numpy_helper
+from torch import library
 
 warnings.filterwarnings("ignore")
 
@@ -58,7 +59,7 @@ def import_torchvision():
     except RuntimeError:  # its operators are not there
         for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
             del sys.modules[name]
-    operators = torch.library.Library("torchvision", "DEF")
+    operators = library.Library("torchvision", "DEF")
     for schema in SCHEMAS:
         operators.define(schema)
     operators.impl("nms", best_first, "CPU")
