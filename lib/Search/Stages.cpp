@@ -130,3 +130,49 @@ search::stagesByName(const FlowGraph &graph,
     return tl::unexpected(ok.error());
   return result;
 }
+
+/// Gives ops without a stage that of their first reader, or 0.
+static void placeBeforeReaders(const FlowGraph &graph, std::vector<int32_t> &stages) {
+  std::vector<int32_t> first(graph.ops.size(), -1); // by op the stage of a reader
+  for (size_t i = graph.ops.size(); i-- > 0;) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Compute)
+      continue;
+    if (stages[i] < 0)
+      stages[i] = std::max(first[i], 0);
+    for (int32_t operand : op.operands)
+      if (int32_t maker = graph.values[static_cast<size_t>(operand)].producer; maker >= 0)
+        if (int32_t &known = first[static_cast<size_t>(maker)];
+            known < 0 || stages[i] < known)
+          known = stages[i];
+  }
+}
+
+std::vector<int32_t>
+search::stagesBeside(const FlowGraph &graph,
+                     const std::map<std::string, int32_t> &stageOfNode,
+                     const std::map<std::string, int32_t> &stageOfState) {
+  auto stageIn = [](const std::map<std::string, int32_t> &known,
+                    const std::string &name) {
+    auto found = known.find(name);
+    return found == known.end() ? -1 : found->second;
+  };
+  std::vector<int32_t> stages(graph.ops.size(), -1);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Compute)
+      continue;
+    stages[i] = stageIn(stageOfNode, op.name);
+    for (int32_t operand : op.operands) {
+      const int32_t maker = graph.values[static_cast<size_t>(operand)].producer;
+      if (maker < 0)
+        continue;
+      const FlowOp &from = graph.ops[static_cast<size_t>(maker)];
+      stages[i] = std::max(stages[i], from.kind == FlowKind::State
+                                          ? stageIn(stageOfState, from.name)
+                                          : stages[static_cast<size_t>(maker)]);
+    }
+  }
+  placeBeforeReaders(graph, stages);
+  return stages;
+}

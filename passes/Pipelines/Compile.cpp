@@ -292,7 +292,7 @@ Expected<void> Compiler::decide() {
     return ok;
   // Hints that name nothing of an evaluation are for the step beside it, as those of a
   // stage may be for others.
-  const int part = request.evaluates ? 0 : job.stage;
+  const int part = request.evaluates ? std::max(job.stage, 0) : job.stage;
   Deciding how{request.mode,     request.hints, request.plan,       request.machine,
                request.allToAll, part,          request.told.hints, request.told.explain};
   return runPasses("",
@@ -328,7 +328,7 @@ void Compiler::recordStates() {
     if (dist::StateAttr state = dist::argumentState(function, i)) {
       auto layout = dist::argumentLayout(function, i);
       next.states[state.getName().str()] = {layout.getMesh().getMesh(),
-                                            layout.getLayout()};
+                                            layout.getLayout(), std::max(job.stage, 0)};
     }
 }
 
@@ -539,7 +539,7 @@ static Expected<CompileReport> compileOnce(const Job &job, bool isStaged) {
   if (auto ok = made->run(); !ok)
     return tl::unexpected(ok.error());
   const bool isBeside = job.request.train && job.request.train->spec.evaluates;
-  auto ok = isBeside ? addEvaluation(job, compiler)
+  auto ok = isBeside ? addEvaluation(job, compiler, isStaged)
                      : compiler.timed(Level::L5, "code", &Compiler::emit);
   if (!ok)
     return tl::unexpected(ok.error());
@@ -567,8 +567,6 @@ static Expected<CompileReport> compileUntilItFits(Job job) {
   auto staged = wantsStages(request);
   if (!staged)
     return tl::unexpected(staged.error());
-  if (auto ok = checkEvaluation(request, *staged); !ok)
-    return tl::unexpected(ok.error());
   if (entries->size() > 1)
     return compileEntries(*entries, std::move(job));
   if (auto ok = takeEntry(job.request, entries->front()); !ok)

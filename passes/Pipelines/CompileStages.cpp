@@ -15,7 +15,7 @@
 #include "passes/Pipelines/MicroBatch.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/ReadStages.h"
-#include "passes/Pipelines/StageMachine.h"
+#include "passes/Pipelines/StagePlaces.h"
 #include "passes/Shard/SearchPlan.h"
 #include "passes/Stage/Stages.h"
 
@@ -99,7 +99,7 @@ public:
     auto ok = check()
                   .and_then([&] {
                     return !request.model.others.empty() ? importFiles()
-                           : request.train               ? importStep()
+                           : trains()                    ? importStep()
                                                          : import();
                   })
                   .and_then([&] { return planStages(); });
@@ -109,10 +109,10 @@ public:
   /// Gives away all that a run up to L3 has made.
   PartitionedStages take() {
     PartitionedStages made;
-    for (int64_t group : order.groupOf)
-      made.ranks.push_back(devices().ranksOf(group));
+    for (int64_t group : places.order.groupOf)
+      made.ranks.push_back(places.devices().ranksOf(group));
     made.program = std::move(program);
-    made.order = order;
+    made.order = places.order;
     made.sliced = sliced;
     made.inputs = product.inputNames;
     made.outputs = outputs;
@@ -129,130 +129,25 @@ public:
   }
 
 private:
+  /// Tells whether the stages are of a training step: its evaluation is a pipeline that
+  /// infers.
+  bool trains() const { return request.train && !request.evaluates; }
+
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
     if (!request.told.hints.empty())
       return makeError("--write-hints and stages of a pipeline do not go together: each "
                        "stage has hints of its own");
-    order.microBatches = request.cut.microBatches;
+    // What a request says of stages is of the step, whose places an evaluation has.
+    if (const Feedback &step = now.feedback; request.evaluates && !step.groups.empty())
+      places.besideStep(step);
     if (request.plan)
-      return followPlan(request.plan->file, request.plan->entry());
+      return places.follow(request.plan->file, request.plan->entry());
     // Hints may make more stages, and place them.
-    return request.cut.stages > 1 && hints.stages.empty()
-               ? placeStages(request.cut.stages)
+    return places.order.groupOf.empty() && request.cut.stages > 1 && hints.stages.empty()
+               ? places.place(request.cut.stages)
                : Expected<void>();
   }
-
-  /// Stages, groups of ranks, meshes and order of a plan. What else is said of them must
-  /// be the same.
-  Expected<void> followPlan(const std::string &file, const PlanEntry &plan) {
-    auto differs = [&](const std::string &has, const std::string &given) {
-      return makeError("'" + file + "' is a plan with " + has + ", not " + given);
-    };
-    auto count = [](int64_t number, const char *what) {
-      return std::to_string(number) + " " + what +
-             (number == 1                             ? ""
-              : std::string_view(what).ends_with("h") ? "es"
-                                                      : "s");
-    };
-    auto stages = static_cast<int64_t>(plan.stages.size());
-    order = orderOf(plan);
-    if (request.cut.microBatches > 1 && plan.microBatches != request.cut.microBatches)
-      return differs(count(plan.microBatches, "micro-batch"),
-                     count(request.cut.microBatches, "micro-batch"));
-    request.cut.microBatches = plan.microBatches;
-    if (request.cut.stages > 1 && request.cut.stages != stages)
-      return differs(count(stages, "stage"), count(request.cut.stages, "stage"));
-    if (request.cut.groups > 0 && request.cut.groups != order.numGroups())
-      return differs(count(order.numGroups(), "group"),
-                     count(request.cut.groups, "group"));
-    if (!plan.schedule.empty()) {
-      const bool isNamed = stepScheduleOf(plan.schedule).has_value();
-      const std::string given = request.cut.order      ? stepText(*request.cut.order)
-                                : request.cut.schedule ? name(*request.cut.schedule)
-                                                       : plan.schedule;
-      if (given != plan.schedule)
-        return differs(isNamed ? "schedule " + plan.schedule : "a schedule of a file",
-                       request.cut.order ? "that of --schedule" : given);
-      auto ok = isNamed ? readSchedule(plan.schedule, request.cut)
-                        : readStepText(plan.schedule, file).map([&](PipelineStep step) {
-                            request.cut.order = std::move(step);
-                          });
-      if (!ok)
-        return ok;
-    }
-    if (const int64_t parts = request.train ? request.train->spec.accumulation : 1;
-        parts > 1 && parts != plan.microBatches)
-      return differs(count(plan.microBatches, "micro-batch"),
-                     count(parts, "micro-batch") + " (\"accumulation\")");
-    std::vector<Mesh> own(static_cast<size_t>(order.numGroups()));
-    for (size_t s = 0; s < plan.stages.size(); ++s) {
-      auto mesh = Mesh::parse(plan.stages[s].mesh);
-      if (!mesh)
-        return tl::unexpected(mesh.error());
-      own[static_cast<size_t>(order.groupOf[s])] = std::move(*mesh);
-      for (const PlanNode &node : plan.stages[s].nodes)
-        // A source is wherever it is read, and gradients follow.
-        if (!node.strategy.empty() && node.phase == Phase::Forward)
-          plannedStages.emplace(node.name, static_cast<int32_t>(s));
-    }
-    if (!request.meshes.empty() && meshes != own &&
-        !(meshes.size() == 1 &&
-          std::ranges::all_of(own, [&](const Mesh &mesh) { return mesh == meshes[0]; })))
-      return makeError("'" + file + "' is a plan for other meshes than --mesh \"" +
-                       str(request.meshes) + "\"");
-    meshes = std::move(own);
-    for (size_t s = 0; s < plan.stages.size(); ++s)
-      if (const auto &ranks = plan.stages[s].ranks;
-          !ranks.empty() && ranks != devices().ranksOf(order.groupOf[s]))
-        return makeError("'" + file + "': stage " + std::to_string(s) +
-                         " is on ranks that its mesh does not have there");
-    return {};
-  }
-
-  /// The group of ranks of every stage, and the mesh of every group.
-  Expected<void> placeStages(int64_t stages) {
-    order.groupOf = hints.groups;
-    if (!hints.groups.empty() && static_cast<int64_t>(hints.groups.size()) != stages)
-      return makeError(hints.file + ": groups: expected one number for each of the " +
-                       std::to_string(stages) + " stages, got " +
-                       std::to_string(hints.groups.size()));
-    if (request.cut.order && request.cut.order->stages() == stages) {
-      order.groupOf = request.cut.order->groupOf;
-    } else if (hints.groups.empty()) {
-      auto placed = placedStages(request.cut.schedule.value_or(StepSchedule()), stages,
-                                 request.cut.groups);
-      if (!placed)
-        return tl::unexpected(placed.error());
-      order.groupOf = std::move(*placed);
-    }
-    int64_t groups = order.numGroups();
-    if (request.cut.groups > 0 && request.cut.groups != groups)
-      return makeError("--groups is " + std::to_string(request.cut.groups) +
-                       (hints.groups.empty()
-                            ? ", there are " + std::to_string(stages) + " stages"
-                            : ", the hints make " + std::to_string(groups)));
-    if (meshes.size() > 1 && meshes.size() != static_cast<size_t>(groups))
-      return makeError("--mesh has " + std::to_string(meshes.size()) +
-                       " meshes, there are " + std::to_string(groups) +
-                       (groups == stages ? " stages" : " groups of ranks"));
-    const bool isGpipe = request.cut.schedule == StepSchedule{ScheduleKind::Gpipe};
-    if (request.cut.order && !request.train)
-      return makeError("--schedule: a file has the order of a training step (--train)");
-    if (request.cut.schedule && !request.train && !isGpipe &&
-        request.cut.schedule != StepSchedule{ScheduleKind::Interleaved})
-      return makeError("--schedule " + name(*request.cut.schedule) +
-                       " orders the backward pass of a training step (--train)");
-    if (groups == stages && request.cut.schedule && !request.train)
-      return makeError("--schedule " + name(*request.cut.schedule) +
-                       " is for groups of ranks with several stages (--groups), of which "
-                       "there are none: it would have no effect");
-    // One stage in each: the order is that of the micro-batches.
-    order.round = groups == stages ? 1 : isGpipe ? request.cut.microBatches : groups;
-    return {};
-  }
-
-  StageMachine devices() const { return {request.machine, order, meshes}; }
 
   Interface interfaceOf(func::FuncOp function) const {
     Interface out;
@@ -297,7 +192,11 @@ private:
     if (request.cut.microBatches > 1)
       ok = findBatch().and_then([&] { return slice(); });
     return ok.and_then([&] { return cut(); }).map([&](const auto &stages) {
-      program = splitStages(product.module->lookupSymbol<func::FuncOp>("main"), stages);
+      std::map<std::string, int32_t> homes;
+      for (const auto &[state, home] : now.feedback.states)
+        homes[state] = home.stage;
+      program =
+          splitStages(product.module->lookupSymbol<func::FuncOp>("main"), stages, homes);
     });
   }
 
@@ -312,14 +211,14 @@ private:
                        std::to_string(request.model.others.size()) +
                        " other files are a program per rank, which --mode manual "
                        "compiles");
-    if (order.groupOf.empty())
-      if (auto ok = placeStages(wantedStages()); !ok)
+    if (places.order.groupOf.empty())
+      if (auto ok = places.place(places.wanted()); !ok)
         return ok;
     std::vector<Mesh> own;
     std::vector<std::vector<int64_t>> ranks;
-    for (int64_t group : order.groupOf) {
-      own.push_back(devices().meshOf(group));
-      ranks.push_back(devices().ranksOf(group));
+    for (int64_t group : places.order.groupOf) {
+      own.push_back(places.devices().meshOf(group));
+      ranks.push_back(places.devices().ranksOf(group));
     }
     auto models = now.sources->readStages(now.request, now.form, own, ranks);
     if (!models)
@@ -327,10 +226,10 @@ private:
     auto ends = endsOf(*models, request.cut.microBatches);
     if (!ends)
       return tl::unexpected(ends.error());
-    order.microBatches = request.cut.microBatches = ends->microBatches;
+    places.order.microBatches = request.cut.microBatches = ends->microBatches;
     product.inputNames = ends->inputs;
     outputs = ends->outputs;
-    if (order.microBatches > 1)
+    if (places.order.microBatches > 1)
       sliced = ends->sliced;
     for (size_t s = 0; s < own.size(); ++s) {
       if (!request.levels.dump.empty())
@@ -354,7 +253,7 @@ private:
       spec.choosesAccumulation = true;
       now.feedback.microBatches = request.cut.microBatches;
     } else {
-      order.microBatches = request.cut.microBatches = spec.accumulation;
+      places.order.microBatches = request.cut.microBatches = spec.accumulation;
     }
     const bool isSaid = saysStages();
     product.onImported = [&]() -> Expected<void> {
@@ -382,7 +281,8 @@ private:
     (*flow)->graph.finalize();
     if (ok = checkHintNames((*flow)->graph); !ok)
       return ok;
-    auto made = splitStep(*product.module, static_cast<int32_t>(order.groupOf.size()));
+    auto made =
+        splitStep(*product.module, static_cast<int32_t>(places.order.groupOf.size()));
     if (!made)
       return tl::unexpected(made.error());
     program = std::move(*made);
@@ -391,12 +291,12 @@ private:
 
   /// Makes the order of the step's parts, which a file or a schedule's name says.
   Expected<void> orderStep() {
-    const auto stages = static_cast<int64_t>(order.groupOf.size());
+    const auto stages = static_cast<int64_t>(places.order.groupOf.size());
     if (!request.cut.order) {
-      const StepSchedule other{order.numGroups() < stages
+      const StepSchedule other{places.order.numGroups() < stages
                                    ? ScheduleKind::Interleaved
                                    : ScheduleKind::OneForwardOneBackward};
-      return makeStep(request.cut.schedule.value_or(other), order.groupOf,
+      return makeStep(request.cut.schedule.value_or(other), places.order.groupOf,
                       request.cut.microBatches)
           .map([&](PipelineStep made) { step = std::move(made); });
     }
@@ -404,15 +304,15 @@ private:
     auto count = [](int64_t number, const std::string &what) {
       return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
     };
-    if (step.stages() != stages || step.groups() != order.numGroups() ||
+    if (step.stages() != stages || step.groups() != places.order.numGroups() ||
         step.microBatches != request.cut.microBatches)
       return makeError("--schedule: the file has " + count(step.stages(), "stage") +
                        " on " + count(step.groups(), "rank") + " and " +
                        count(step.microBatches, "micro-batch") + ", the step has " +
                        count(stages, "stage") + " on " +
-                       count(order.numGroups(), "group") + " and " +
+                       count(places.order.numGroups(), "group") + " and " +
                        std::to_string(request.cut.microBatches));
-    if (step.groupOf != order.groupOf)
+    if (step.groupOf != places.order.groupOf)
       return makeError("--schedule: the file has other stages on a rank than the hints");
     return {};
   }
@@ -512,45 +412,56 @@ private:
 
   /// Tells whether another entry, a plan or hints say the stages.
   bool saysStages() const {
-    return !now.feedback.stages.empty() || !plannedStages.empty() ||
+    return !now.feedback.stages.empty() || !places.planned.empty() ||
            !hints.stages.empty();
   }
 
-  int32_t wantedStages() const {
-    return std::max<int32_t>({static_cast<int32_t>(request.cut.stages),
-                              static_cast<int32_t>(meshes.size()),
-                              static_cast<int32_t>(hints.groups.size())});
+  /// The stage of every op of an evaluation: that of the step, or of a plan.
+  Expected<std::vector<int32_t>> stagesBesideStep(const FlowGraph &graph) const {
+    const Feedback &step = now.feedback;
+    std::map<std::string, int32_t> homes;
+    for (const auto &[state, home] : step.states)
+      homes[state] = home.stage;
+    auto stages = search::stagesBeside(
+        graph, step.stages.empty() ? places.planned : step.stages, homes);
+    for (size_t s = 0; s < places.order.groupOf.size(); ++s)
+      if (!llvm::is_contained(stages, static_cast<int32_t>(s)))
+        return makeError("stage " + std::to_string(s) +
+                         " of the training step has nothing to evaluate");
+    return stages;
   }
 
   /// The stage of every op: that of another entry, of a plan, of hints, or by work.
   Expected<std::vector<int32_t>> assignStages(const FlowGraph &graph) {
+    if (request.evaluates)
+      return stagesBesideStep(graph);
     if (!now.feedback.stages.empty())
       return search::stagesByName(graph, now.feedback.stages, "stages");
-    if (!plannedStages.empty())
-      return search::stagesByName(graph, plannedStages, request.plan->file);
+    if (!places.planned.empty())
+      return search::stagesByName(graph, places.planned, request.plan->file);
     std::vector<std::pair<std::string, int32_t>> globs;
     for (const StageHint &hint : hints.stages)
       globs.emplace_back(hint.glob, hint.stage);
     if (!globs.empty())
       return search::stagesByGlob(graph, globs, hints.file);
     // The cut depends on the ranks of each stage.
-    return placeStages(wantedStages())
-        .and_then([&] { return devices().costOf(graph); })
+    return places.place(places.wanted())
+        .and_then([&] { return places.devices().costOf(graph); })
         .and_then([&](const search::StageCost &cost) {
-          return search::cutIntoStages(graph, cost, wantedStages());
+          return search::cutIntoStages(graph, cost, places.wanted());
         });
   }
 
   Expected<void> checkCount(int64_t made) {
-    if (request.plan && static_cast<int64_t>(order.groupOf.size()) != made)
+    if (request.plan && static_cast<int64_t>(places.order.groupOf.size()) != made)
       return makeError("'" + request.plan->file +
                        "' is not a plan for this model: it has " +
-                       std::to_string(order.groupOf.size()) +
+                       std::to_string(places.order.groupOf.size()) +
                        " stages, its nodes are in " + std::to_string(made));
     if (request.cut.stages > 1 && request.cut.stages != made)
       return makeError("--stages is " + std::to_string(request.cut.stages) +
                        ", the hints make " + std::to_string(made));
-    return request.plan ? Expected<void>() : placeStages(made);
+    return request.plan || request.evaluates ? Expected<void>() : places.place(made);
   }
 
   /// Reads the program before its step is derived as a flow graph.
@@ -597,7 +508,7 @@ private:
     auto made = 1 + *std::ranges::max_element(*stages);
     if (auto ok = checkCount(made); !ok)
       return tl::unexpected(ok.error());
-    auto cost = devices().costOf(graph);
+    auto cost = places.devices().costOf(graph);
     if (!cost)
       return tl::unexpected(cost.error());
     tellStages(*cost, *stages);
@@ -609,8 +520,9 @@ private:
     const bool sharesStates = request.mode != ShardMode::DataParallel ||
                               request.train->spec.optimizerParallel.enable;
     auto made =
-        placeStages(wantedStages()).and_then([&] { return orderStep(); }).and_then([&] {
-          return devices().cut(*product.module, forward->graph, step, sharesStates);
+        places.place(places.wanted()).and_then([&] { return orderStep(); }).and_then([&] {
+          return places.devices().cut(*product.module, forward->graph, step,
+                                      sharesStates);
         });
     if (!made)
       return tl::unexpected(made.error());
@@ -627,20 +539,23 @@ private:
     return product.runPasses("", buildImportedPipeline);
   }
 
-  /// Notes the stages for other entries, and says what they do.
+  /// Notes the stages and their places for other entries, and says what they do.
   void tellStages(const search::StageCost &cost, const std::vector<int32_t> &stages) {
     const FlowGraph &graph = forward->graph;
+    product.next.groups = places.order.groupOf;
+    product.next.meshes = places.meshes;
+    product.next.microBatches = now.feedback.microBatches;
     for (size_t i = 0; i < graph.ops.size(); ++i)
       if (stages[i] >= 0)
         product.next.stages.emplace(graph.ops[i].name, stages[i]);
-    auto told = devices().notesOf(graph, cost, stages);
+    auto told = places.devices().notesOf(graph, cost, stages);
     notes.insert(notes.end(), told.begin(), told.end());
   }
 
   /// What an earlier stage of the group has in memory lies as it does there.
   void keepShared(ModuleOp module, size_t stage) {
     auto function = module.lookupSymbol<func::FuncOp>("main");
-    const auto &known = layouts[order.groupOf[stage]];
+    const auto &known = layouts[places.order.groupOf[stage]];
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
       if (auto name = function.getArgAttrOfType<StringAttr>(i, "graph.name"))
         if (auto found = known.find(name.str()); found != known.end())
@@ -649,7 +564,7 @@ private:
 
   void recordShared(ModuleOp module, size_t stage) {
     auto function = module.lookupSymbol<func::FuncOp>("main");
-    auto &known = layouts[order.groupOf[stage]];
+    auto &known = layouts[places.order.groupOf[stage]];
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
       if (!dist::argumentState(function, i))
         known.emplace(cast<StringAttr>(function.getArgAttr(i, "graph.name")).str(),
@@ -663,21 +578,22 @@ private:
   /// Options by which `product` compiles a stage. `limit`: memory of a rank; a group's
   /// stages share it.
   void choose(size_t s, const std::optional<int64_t> &limit) {
-    const int64_t group = order.groupOf[s];
-    now.request.meshes = {devices().meshOf(group)};
+    const int64_t group = places.order.groupOf[s];
+    now.request.meshes = {places.devices().meshOf(group)};
     now.stage = static_cast<int>(s);
     Machine &machine = now.request.machine;
     if (limit)
       machine = request.machine.limitedTo(
-          std::max<int64_t>(1, *limit / std::ranges::count(order.groupOf, group)));
+          std::max<int64_t>(1, *limit / std::ranges::count(places.order.groupOf, group)));
     if (request.machine.cluster)
-      machine.cluster = partOf(*request.machine.cluster, devices().ranksOf(group).front(),
-                               devices().meshOf(group).numRanks());
+      machine.cluster =
+          partOf(*request.machine.cluster, places.devices().ranksOf(group).front(),
+                 places.devices().meshOf(group).numRanks());
     if (!request.levels.dump.empty())
       now.request.levels.dump = request.levels.dump + "/stage" + std::to_string(s);
     product.module = std::move(program.stages[s]);
     keepShared(*product.module, s);
-    if (request.train) {
+    if (trains()) {
       const int64_t kept = keptMicroBatches(step)[s];
       product.module->lookupSymbol<func::FuncOp>("main")->setAttr(
           dist::keptMicroBatchesAttr, Builder(&product.context).getI64IntegerAttr(kept));
@@ -694,7 +610,7 @@ private:
     // Each micro-batch goes through all of the stage; a step says itself what is in its
     // loop.
     for (PlanCollective &collective : product.report.collectives)
-      collective.times *= request.train ? 1 : request.cut.microBatches;
+      collective.times *= trains() ? 1 : request.cut.microBatches;
     if (!ok || request.levels.to < Level::L2)
       return ok;
     product.plan.entry().stages[0].collectives = product.report.collectives;
@@ -713,11 +629,12 @@ private:
       if (auto ok = planStage(); !ok)
         return makeError(prefix + ok.error().message);
       if (request.levels.to >= Level::L2) {
-        if (!request.train) // a step's segments are no function any more
+        if (!trains()) // a step's segments are no function any more
           recordShared(*product.module, s);
-        product.plan.entry().stages[0].ranks = devices().ranksOf(order.groupOf[s]);
+        product.plan.entry().stages[0].ranks =
+            places.devices().ranksOf(places.order.groupOf[s]);
         if (const auto &certificate = product.plan.entry().certificate)
-          planned[order.groupOf[s]] += certificate->memoryPerDevice;
+          planned[places.order.groupOf[s]] += certificate->memoryPerDevice;
       }
       for (const std::string &text : product.report.notes)
         stageNotes.push_back(prefix + text);
@@ -737,8 +654,8 @@ private:
     product.plan.entry().notes = request.plan ? request.plan->entry().notes : notes;
     product.report.collectives = std::move(collectives);
     product.plan.entry().microBatches = request.cut.microBatches;
-    product.plan.entry().round = order.round;
-    if (request.train)
+    product.plan.entry().round = places.order.round;
+    if (trains())
       product.plan.entry().schedule =
           step.schedule.empty() ? stepText(step) : step.schedule;
     now.request.levels.dump = request.levels.dump;
@@ -747,17 +664,17 @@ private:
 
   Expected<void> assemble() {
     product.context.loadDialect<task_ir::TaskDialect>(); // made before any pass
-    if (request.train) {
+    if (trains()) {
       auto made = assembleStep(program, step, sliced, outputs);
       if (!made)
         return tl::unexpected(made.error());
       product.module = std::move(*made);
     } else {
-      product.module = assembleStages(program, {order, sliced, outputs});
+      product.module = assembleStages(program, {places.order, sliced, outputs});
     }
     return product.runPasses("04-scheduled", [&](OpPassManager &manager) {
       buildCompleteSchedulesPipeline(manager,
-                                     request.train ? now.communication() : std::nullopt);
+                                     trains() ? now.communication() : std::nullopt);
     });
   }
 
@@ -765,14 +682,10 @@ private:
   const Hints hints;
   Job now; ///< of the stage at hand
   Compiler product;
-  /// One for all groups of ranks, or by group.
-  std::vector<Mesh> meshes =
-      request.meshes.empty() ? std::vector{Mesh()} : request.meshes;
-  StageOrder order;
+  StagePlaces places{request, hints};
   PipelineStep step; ///< the order of a training step
   /// The program before its step is derived, and as it is cut.
   std::unique_ptr<dist::ProgramFlow> forward;
-  std::map<std::string, int32_t> plannedStages; ///< by node, of a plan that is given
   /// By group and name the layout of what its stages read or make.
   std::map<int64_t, std::map<std::string, dist::LayoutAttr>> layouts;
   Interface full; ///< with the whole batch

@@ -88,17 +88,10 @@ static std::string summaryOf(const std::string &name, const CompileReport &repor
          std::to_string(all.receivedBytes) + " B received per rank";
 }
 
-Expected<void> partita::checkEvaluation(const Request &request, bool isStaged) {
-  if (!request.train || !request.train->spec.evaluates || !isStaged)
-    return {};
-  return makeError("\"evaluate\" of '" + request.train->file +
-                   "': a training step of several stages has no evaluation; leave the "
-                   "member out, or compile without stages");
-}
-
 /// The evaluation beside the entry of a step, as a job of its own: by the plan of the
-/// entry that evaluates beside it, or by the only one that a plan has.
-static Job evaluationOf(const Job &step, const std::string &name) {
+/// entry that evaluates beside it, or by the only one that a plan has. `made`: what the
+/// compile of the step found.
+static Job evaluationOf(const Job &step, const std::string &name, const Feedback &made) {
   Job job(step.request, step.progress, step.stop);
   Request &request = job.request;
   request.evaluates = true;
@@ -106,6 +99,15 @@ static Job evaluationOf(const Job &step, const std::string &name) {
   if (!request.levels.dump.empty())
     request.levels.dump += std::string("/") + evaluationEntry;
   job.feedback.microBatches = step.feedback.microBatches;
+  job.feedback.states = made.states;
+  if (!made.groups.empty()) {
+    request.cut = {};
+    job.feedback.microBatches = made.microBatches;
+    request.train->spec.choosesAccumulation = made.microBatches.has_value();
+    job.feedback.stages = made.stages;
+    job.feedback.groups = made.groups;
+    job.feedback.meshes = made.meshes;
+  }
   if (!request.plan)
     return job;
   auto &known = request.plan->entries;
@@ -118,12 +120,13 @@ static Job evaluationOf(const Job &step, const std::string &name) {
 }
 
 /// Compiles what evaluates beside the entry of a step that has come as far as it is to.
-static Expected<std::unique_ptr<EntryCompiler>>
-compileEvaluation(const Job &job, const std::string &name, const Feedback &states) {
-  Job own = evaluationOf(job, name);
-  own.feedback.states = states.states;
+static Expected<std::unique_ptr<EntryCompiler>> compileEvaluation(const Job &job,
+                                                                  const std::string &name,
+                                                                  const Feedback &step,
+                                                                  bool isStaged) {
+  Job own = evaluationOf(job, name, step);
   own.progress("entry " + name);
-  auto made = straightCompiler(own);
+  auto made = isStaged ? stageCompiler(own) : straightCompiler(own);
   if (auto ok = made->run(); !ok)
     return makeError("entry " + name + ": " + ok.error().message);
   return made;
@@ -137,8 +140,8 @@ static void addNotes(std::vector<std::string> &notes, const std::string &name,
     notes.push_back("entry " + name + ": " + note);
 }
 
-Expected<void> partita::addEvaluation(const Job &job, Compiler &step) {
-  auto made = compileEvaluation(job, evaluationEntry, step.next);
+Expected<void> partita::addEvaluation(const Job &job, Compiler &step, bool isStaged) {
+  auto made = compileEvaluation(job, evaluationEntry, step.next, isStaged);
   if (!made)
     return tl::unexpected(made.error());
   Compiler &product = (*made)->compiler();
@@ -211,12 +214,13 @@ private:
     if (job.feedback.stages.empty())
       job.feedback.stages = product.next.stages;
     products.emplace_back(entry.name, &product);
-    return evaluates ? addBeside(entry.name) : Expected<void>();
+    return evaluates ? addBeside(entry.name, product.next, isStaged) : Expected<void>();
   }
 
-  Expected<void> addBeside(const std::string &step) {
+  Expected<void> addBeside(const std::string &step, const Feedback &found,
+                           bool isStaged) {
     const std::string name = evaluationName(step);
-    return compileEvaluation(job, name, job.feedback).map([&](auto own) {
+    return compileEvaluation(job, name, found, isStaged).map([&](auto own) {
       made.push_back(std::move(own));
       beside.emplace_back(name, &made.back()->compiler());
     });

@@ -24,13 +24,11 @@ entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes);
 /// plan's entries.
 Expected<void> takeEntry(Request &request, const EntryShapes &entry);
 
-/// An error if a training step that asks for an evaluation has several stages.
-Expected<void> checkEvaluation(const Request &request, bool isStaged);
-
 /// Compiles the entry that evaluates beside a step that has come as far as it is to, and
-/// writes the bundle of both. States lie as the step has them. A plan without the entry
+/// writes the bundle of both. States lie as the step has them, and stages of a pipeline
+/// are where its are. A plan without the entry
 /// leaves its strategies open.
-Expected<void> addEvaluation(const Job &job, Compiler &step);
+Expected<void> addEvaluation(const Job &job, Compiler &step, bool isStaged);
 
 /// Compiles every entry, with an evaluation beside each where a training step asks for
 /// it, and writes one bundle. States lie as the first entry has them.

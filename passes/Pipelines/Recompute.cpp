@@ -30,6 +30,9 @@ void partita::takeChoices(Job &job) {
     job.feedback.recompute = plan->entry().recompute;
   if (!job.feedback.microBatches)
     job.feedback.microBatches = plan->entry().accumulation;
+  // An evaluation has the batch of a micro-batch, also where an option cut the step's.
+  if (job.request.evaluates && job.feedback.microBatches)
+    job.request.train->spec.choosesAccumulation = true;
 }
 
 bool partita::choosesRecompute(const Job &job) {

@@ -139,9 +139,12 @@ struct Feedback {
   struct Home {
     Mesh mesh;
     Layout layout;
+    int32_t stage = 0; ///< of a pipeline
   };
   std::map<std::string, Home> states;
   std::map<std::string, int32_t> stages; ///< by node
+  std::vector<int64_t> groups;           ///< of ranks, by stage
+  std::vector<Mesh> meshes;              ///< one for all groups, or by group
   /// What the backward pass computes again beside what the specification says.
   std::optional<PlanRecompute> recompute;
   /// Of a step, where the specification leaves them open: the batch of the model's shape

@@ -18,7 +18,8 @@ using namespace partita;
 namespace {
 class Splitter {
 public:
-  Splitter(func::FuncOp function, const std::vector<int32_t> &stageOf)
+  Splitter(func::FuncOp function, const std::vector<int32_t> &stageOf,
+           const std::map<std::string, int32_t> &stageOfState)
       : function(function) {
     size_t i = 0;
     for (Operation &op : function.front().without_terminator()) {
@@ -26,6 +27,7 @@ public:
       count = std::max(count, stages[&op] + 1);
     }
     makeAgain();
+    placeStates(stageOfState);
   }
 
   SplitProgram run() {
@@ -55,10 +57,50 @@ private:
         stages[op] = -1;
   }
 
+  void placeStates(const std::map<std::string, int32_t> &stageOfState) {
+    for (BlockArgument argument : function.getArguments()) {
+      dist::StateAttr state = dist::argumentState(function, argument.getArgNumber());
+      if (!state)
+        continue;
+      std::set<int32_t> readers = readersOf(argument);
+      auto known = stageOfState.find(state.getName().str());
+      if (known != stageOfState.end())
+        homes[argument] = known->second;
+      else if (!readers.empty())
+        homes[argument] = *readers.begin();
+    }
+  }
+
   /// −1: a source, which is wherever it is read.
   int32_t stageOf(Value value) const {
+    if (auto home = homes.find(value); home != homes.end())
+      return home->second;
     Operation *producer = value.getDefiningOp();
     return producer ? stages.lookup(producer) : -1;
+  }
+
+  std::set<int32_t> readersOf(Value value) const {
+    std::set<int32_t> readers;
+    for (Operation *user : value.getUsers())
+      if (auto it = stages.find(user); it != stages.end() && it->second >= 0)
+        readers.insert(it->second);
+    return readers;
+  }
+
+  /// Notes that a value crosses if stages other than its own read it.
+  void addCrossing(Value value, const std::string &base, std::set<std::string> &names) {
+    const int32_t from = stageOf(value);
+    std::set<int32_t> to = readersOf(value);
+    to.erase(from);
+    if (to.empty())
+      return;
+    // An output has its own name, which no other value gets.
+    std::optional<std::string> output = outputName(value);
+    std::string name = output.value_or(base);
+    for (int k = 2; !output && !names.insert(name).second; ++k)
+      name = base + "_" + std::to_string(k);
+    crossing[value] = program.crossings.size();
+    program.crossings.push_back({name, from, {to.begin(), to.end()}});
   }
 
   void findCrossings() {
@@ -70,28 +112,19 @@ private:
     for (unsigned i = 0; i < function.getNumResults(); ++i)
       if (auto name = function.getResultAttrOfType<StringAttr>(i, "graph.name"))
         names.insert(name.str());
-    for (Operation &op : function.front().without_terminator()) {
-      if (stages[&op] < 0)
-        continue;
-      for (OpResult result : op.getResults()) {
-        std::set<int32_t> to;
-        for (Operation *user : result.getUsers())
-          if (auto it = stages.find(user);
-              it != stages.end() && it->second != stages[&op])
-            to.insert(it->second);
-        if (to.empty())
-          continue;
-        SmallVector<StringRef> own = valueNames(result);
-        // An output has its own name, which no other value gets.
-        std::optional<std::string> output = outputName(result);
-        std::string base = own.empty() ? dist::nodeName(&op) : own[0].str();
-        std::string name = output.value_or(base);
-        for (int k = 2; !output && !names.insert(name).second; ++k)
-          name = base + "_" + std::to_string(k);
-        crossing[result] = program.crossings.size();
-        program.crossings.push_back({name, stages[&op], {to.begin(), to.end()}});
-      }
-    }
+    for (BlockArgument argument : function.getArguments())
+      if (homes.contains(argument))
+        addCrossing(
+            argument,
+            function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name")
+                .str(),
+            names);
+    for (Operation &op : function.front().without_terminator())
+      if (stages[&op] >= 0)
+        for (OpResult result : op.getResults()) {
+          SmallVector<StringRef> own = valueNames(result);
+          addCrossing(result, own.empty() ? dist::nodeName(&op) : own[0].str(), names);
+        }
   }
 
   /// The name of the first output that the value is, if it is one.
@@ -131,10 +164,11 @@ private:
     std::function<void(Value)> provide = [&](Value value) {
       if (mapping.contains(value))
         return;
-      if (auto argument = dyn_cast<BlockArgument>(value)) {
+      auto argument = dyn_cast<BlockArgument>(value);
+      if (argument && (!homes.contains(value) || homes.lookup(value) == stage)) {
         DictionaryAttr attrs = function.getArgAttrDict(argument.getArgNumber());
         addArgument(value, attrs ? attrs : builder.getDictionaryAttr({}));
-      } else if (stageOf(value) < 0) {
+      } else if (!argument && stageOf(value) < 0) {
         for (Value operand : value.getDefiningOp()->getOperands())
           provide(operand);
         builder.clone(*value.getDefiningOp(), mapping);
@@ -163,6 +197,7 @@ private:
     }
     for (const auto &[value, number] : crossing)
       if (stageOf(value) == stage && !given.contains(value)) {
+        provide(value); // a state that the stage itself does not read
         results.push_back(mapping.lookup(value));
         resultAttrs.push_back(named(program.crossings[number].name));
       }
@@ -176,6 +211,7 @@ private:
 
   func::FuncOp function;
   llvm::DenseMap<Operation *, int32_t> stages;
+  llvm::DenseMap<Value, int32_t> homes; ///< stages of states
   int32_t count = 1;
   llvm::MapVector<Value, size_t> crossing; ///< into program.crossings
   SplitProgram program;
@@ -183,6 +219,7 @@ private:
 } // namespace
 
 SplitProgram partita::splitStages(func::FuncOp function,
-                                  const std::vector<int32_t> &stageOf) {
-  return Splitter(function, stageOf).run();
+                                  const std::vector<int32_t> &stageOf,
+                                  const std::map<std::string, int32_t> &stageOfState) {
+  return Splitter(function, stageOf, stageOfState).run();
 }

@@ -16,6 +16,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,10 +39,11 @@ struct SplitProgram {
 };
 
 /// `stageOf` by op of the function's block, −1 for those without operands: weights and
-/// constants are in every stage that reads them, arguments too. What an op reads is in
-/// its stage or an earlier one.
-SplitProgram splitStages(mlir::func::FuncOp function,
-                         const std::vector<int32_t> &stageOf);
+/// constants are in every stage that reads them, arguments too. A state is in one stage,
+/// by its name in `stageOfState`, else in the first that reads it; others get its value.
+/// What an op reads is in its stage or an earlier one.
+SplitProgram splitStages(mlir::func::FuncOp function, const std::vector<int32_t> &stageOf,
+                         const std::map<std::string, int32_t> &stageOfState = {});
 
 /// On an argument of a stage's @main that comes `once`: the level of the segments that
 /// can read it (docs/training-pipelines.md).

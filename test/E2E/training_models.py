@@ -93,13 +93,14 @@ def windows(path, batch=6):
     return {"x": lambda r: r.normal(0, 1, (batch, 4, 12, 11)).astype(np.float32)}, (batch,), 8
 
 
-def transformer(path, batch=8, length=8, width=32, heads=4, words=40, fused=False):
+def transformer(path, batch=8, length=8, width=32, heads=4, words=40, fused=False, tied=False):
     """A table of words, one block of attention, one MLP, a head over words; `fused`: queries,
-    keys and values by one product."""
+    keys and values by one product; `tied`: the head's weights are the table."""
     w = Writer(3)
     size = width // heads
     tokens = w.input("tokens", [batch, length], TensorProto.INT64)
-    x = w.op("Gather", [w.weight("wte", words, width, scale=0.3), tokens], "embed")
+    table = w.weight("wte", words, width, scale=0.3)
+    x = w.op("Gather", [table, tokens], "embed")
     x = w.op("Add", [x, w.weight("wpe", length, width, scale=0.3)], "place")
 
     def norm(x, name):
@@ -139,7 +140,9 @@ def transformer(path, batch=8, length=8, width=32, heads=4, words=40, fused=Fals
     h = linear(norm(x, "ln_2"), "up", width, 4 * width)
     h = w.op("Mul", [h, w.op("Sigmoid", [h], "gate")], "silu")
     x = w.op("Add", [x, linear(h, "down", 4 * width, width)], "residual2")
-    x = w.op("MatMul", [norm(x, "ln_f"), w.weight("head.weight", width, words)], "head")
+    head = (w.op("Transpose", [table], "wte.turned") if tied
+            else w.weight("head.weight", width, words))
+    x = w.op("MatMul", [norm(x, "ln_f"), head], "head")
     w.save(path, x, [batch, length, words])
     return ({"tokens": lambda r: r.integers(0, words, (batch, length))}, (batch, length),
             words)

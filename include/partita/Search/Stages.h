@@ -56,6 +56,15 @@ Expected<std::vector<int32_t>>
 stagesByName(const FlowGraph &graph, const std::map<std::string, int32_t> &stageOfNode,
              const std::string &where);
 
+/// The stages of a program beside another with most of its nodes, as an evaluation has
+/// those of its training step. A node has the stage of that name, or a later one where
+/// what it reads is there. Others are in the latest stage of what they read; those that
+/// follow from inputs alone, as a one-hot of labels, are where they are first read.
+/// `stageOfState`: no reader of such a state comes before it.
+std::vector<int32_t> stagesBeside(const FlowGraph &graph,
+                                  const std::map<std::string, int32_t> &stageOfNode,
+                                  const std::map<std::string, int32_t> &stageOfState);
+
 } // namespace partita::search
 
 #endif // PARTITA_SEARCH_STAGES_H
