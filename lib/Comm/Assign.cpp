@@ -65,6 +65,20 @@ void Facts::findMakers(const std::vector<Op> &ops) {
   }
 }
 
+int32_t buckets::groupOf(const Fusion &fusion, int32_t parameter) {
+  if (parameter < 0)
+    return -1;
+  auto p = static_cast<size_t>(parameter);
+  if (p < fusion.groups.size() && fusion.groups[p] >= 0)
+    return fusion.groups[p];
+  if (fusion.mode != Fusion::Mode::Index)
+    return -1;
+  auto end = std::ranges::upper_bound(fusion.index, parameter);
+  // Behind those that the file names.
+  return static_cast<int32_t>(fusion.groups.size()) +
+         static_cast<int32_t>(end - fusion.index.begin());
+}
+
 namespace {
 /// The members that may be in one bucket, on their way there.
 class Cutter {
@@ -95,27 +109,11 @@ public:
 private:
   const Call &callOf(int32_t op) const { return *ops[static_cast<size_t>(op)].call; }
 
-  static int32_t groupOf(const Fusion &fusion, int32_t parameter) {
-    if (parameter < 0)
-      return -1;
-    auto p = static_cast<size_t>(parameter);
-    if (p < fusion.groups.size() && fusion.groups[p] >= 0)
-      return fusion.groups[p];
-    if (fusion.mode != Fusion::Mode::Index)
-      return -1;
-    auto end = std::ranges::upper_bound(fusion.index, parameter);
-    // Behind those that the file names.
-    return static_cast<int32_t>(fusion.groups.size()) +
-           static_cast<int32_t>(end - fusion.index.begin());
-  }
-
-  /// More items than a call may have are several calls.
   void add(const std::vector<int32_t> &bucket, bool isPutOff = false) {
-    constexpr size_t maxItems = 1024;
-    for (size_t first = 0; first < bucket.size(); first += maxItems)
+    for (size_t first = 0; first < bucket.size(); first += mostMembers)
       out.push_back({{bucket.begin() + static_cast<std::ptrdiff_t>(first),
                       bucket.begin() + static_cast<std::ptrdiff_t>(
-                                           std::min(first + maxItems, bucket.size()))},
+                                           std::min(first + mostMembers, bucket.size()))},
                      isPutOff});
   }
 

@@ -23,6 +23,11 @@ private:
   void findMakers(const std::vector<Op> &ops);
 };
 
+/// The bucket that a rule says for a parameter, whatever is near it; −1: none.
+int32_t groupOf(const Fusion &fusion, int32_t parameter);
+/// More items than a call may have are several calls.
+inline constexpr size_t mostMembers = 1024;
+
 struct Bucket {
   std::vector<int32_t> members; ///< in the order of the program
   /// The makers of its members stand behind the starts of all other buckets of its key

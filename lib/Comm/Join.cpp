@@ -9,8 +9,10 @@ using namespace partita::buckets;
 namespace {
 class Joiner {
 public:
-  Joiner(const std::vector<Op> &ops, const Facts &facts, const Options &options)
-      : ops(ops), facts(facts), options(options), isGiven(ops.size(), false) {
+  Joiner(const std::vector<Op> &ops, const Facts &facts, const Gathers &gathers,
+         const Options &options)
+      : ops(ops), facts(facts), gathers(gathers), options(options),
+        isGiven(ops.size(), false) {
     result.members.resize(ops.size());
     for (size_t o = 0; o < ops.size(); ++o)
       if (mayJoin(o))
@@ -36,7 +38,7 @@ private:
   /// their results are held is not decided here.
   bool mayJoin(size_t o) const {
     const Op &op = ops[o];
-    return op.call && !facts.isMember[o] && !op.reads.empty() &&
+    return op.call && !facts.isMember[o] && gathers.callOf[o] < 0 && !op.reads.empty() &&
            op.call->bytes <= options.joinBytes &&
            options.fusion[static_cast<size_t>(op.call->kind)].mode != Fusion::Mode::Alone;
   }
@@ -94,6 +96,7 @@ private:
 
   const std::vector<Op> &ops;
   const Facts &facts;
+  const Gathers &gathers;
   const Options &options;
   std::vector<int32_t> calls; ///< that may join
   std::vector<bool> isGiven;  ///< by op
@@ -102,6 +105,6 @@ private:
 } // namespace
 
 Joined buckets::join(const std::vector<Op> &ops, const Facts &facts,
-                     const Options &options) {
-  return Joiner(ops, facts, options).run();
+                     const Gathers &gathers, const Options &options) {
+  return Joiner(ops, facts, gathers, options).run();
 }

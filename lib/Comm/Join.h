@@ -3,6 +3,7 @@
 #define PARTITA_LIB_COMM_JOIN_H
 
 #include "Assign.h"
+#include "Gathers.h"
 
 namespace partita::buckets {
 
@@ -18,7 +19,8 @@ struct Joined {
 /// Joins small calls of one key and phase, where nothing of a later one's way from the
 /// first one on reads what that one gives: sums for the gradient of a norm and of the one
 /// beside it on a shortcut. The ops of that way, few of them, stand before the call then.
-Joined join(const std::vector<Op> &ops, const Facts &facts, const Options &options);
+Joined join(const std::vector<Op> &ops, const Facts &facts, const Gathers &gathers,
+            const Options &options);
 
 } // namespace partita::buckets
 

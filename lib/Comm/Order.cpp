@@ -16,7 +16,8 @@ class Walk {
 public:
   Walk(const std::vector<Op> &ops, const Options &options)
       : ops(ops), options(options), facts(ops, options.makesBuckets),
-        joined(join(ops, facts, options)), buckets(assign(ops, facts, options)),
+        gathers(ops, options), joined(join(ops, facts, gathers, options)),
+        gathered(gathers.calls.size(), -1), buckets(assign(ops, facts, options)),
         isThere(ops.size(), false), hasCome(ops.size(), false), bucketOf(ops.size(), -1),
         putOff(ops.size(), -1), missing(buckets.size(), 0) {
     for (size_t b = 0; b < buckets.size(); ++b)
@@ -78,13 +79,16 @@ private:
   }
 
   bool waits(int32_t op) const {
-    return facts.isMember[at(op)] || facts.isLate[at(op)] || putOff[at(op)] >= 0;
+    return facts.isMember[at(op)] || facts.isLate[at(op)] || putOff[at(op)] >= 0 ||
+           gathers.callOf[at(op)] >= 0;
   }
 
   /// The next op of the program.
   void take(int32_t op) {
     if (isThere[at(op)])
       return;
+    if (const int32_t call = gathers.callOf[at(op)]; call >= 0)
+      return takeWeights(call);
     if (waits(op)) {
       if (!isLateOnly(op))
         waiting.push_back(op);
@@ -103,13 +107,49 @@ private:
     }
   }
 
+  /// The weights of a layer are there; those of the next one are on their way.
+  void takeWeights(int32_t call) {
+    startWeights(call);
+    result.steps.push_back({Step::Kind::Wait, gathered[at(call)]});
+    for (int32_t member : gathers.calls[at(call)])
+      isThere[at(member)] = true;
+    if (options.maxInFlight > 0 && at(call) + 1 < gathers.calls.size())
+      startWeights(call + 1);
+  }
+
+  void startWeights(int32_t call) {
+    int32_t &bucket = gathered[at(call)];
+    if (bucket >= 0)
+      return;
+    const std::vector<int32_t> &members = gathers.calls[at(call)];
+    for (int32_t member : members)
+      for (int32_t read : ops[at(member)].reads)
+        provide(read);
+    bucket = addStarted(members);
+    result.steps.push_back({Step::Kind::Start, bucket});
+  }
+
+  /// Gives an op that follows from arguments alone, wherever it stands.
+  void provide(int32_t op) {
+    if (isThere[at(op)])
+      return;
+    for (int32_t read : ops[at(op)].reads)
+      provide(read);
+    give(op);
+  }
+
+  /// A bucket that is none of the reductions'.
+  int32_t addStarted(const std::vector<int32_t> &members) {
+    buckets.push_back({members});
+    began.push_back(true), missing.push_back(0);
+    return static_cast<int32_t>(buckets.size()) - 1;
+  }
+
   /// A call of several members that is waited for at once.
   void meet(const std::vector<int32_t> &members) {
     for (int32_t member : members)
       makeReady(member);
-    const auto bucket = static_cast<int32_t>(buckets.size());
-    buckets.push_back({members});
-    began.push_back(true), missing.push_back(0);
+    const int32_t bucket = addStarted(members);
     result.steps.push_back({Step::Kind::Start, bucket});
     result.steps.push_back({Step::Kind::Wait, bucket});
     result.met += static_cast<int32_t>(members.size());
@@ -231,7 +271,9 @@ private:
   const std::vector<Op> &ops;
   const Options &options;
   const Facts facts;
+  const Gathers gathers;
   const Joined joined;
+  std::vector<int32_t> gathered; ///< by call of `gathers` its bucket; −1: not started
   std::vector<Bucket> buckets;
   std::vector<bool> isThere;     ///< by op: what it gives is
   std::vector<bool> hasCome;     ///< by member: its source is there

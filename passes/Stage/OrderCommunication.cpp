@@ -5,6 +5,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
+#include "partita/Base/Bundle/Plan.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 
 #include "mlir/IR/Builders.h"
@@ -43,7 +44,8 @@ namespace {
 /// A function of a training step, as lib/Comm sees it.
 class Step {
 public:
-  Step(func::FuncOp function, ArrayRef<StringAttr> trained) : block(function.front()) {
+  Step(func::FuncOp function, ArrayRef<StringAttr> trained)
+      : function(function), block(function.front()) {
     for (auto [number, name] : llvm::enumerate(trained))
       parameterOf[name] = number;
     for (Operation &op : block) {
@@ -52,7 +54,7 @@ public:
     }
     for (Operation *op : ops)
       described.push_back(describe(op));
-    keepStates(function);
+    keepStates();
   }
 
   const std::vector<buckets::Op> &description() const { return described; }
@@ -75,7 +77,7 @@ public:
 
 private:
   /// A state is written in place: behind those who read what it was.
-  void keepStates(func::FuncOp function) {
+  void keepStates() {
     llvm::DenseMap<StringAttr, Value> old;
     for (auto [i, argument] : llvm::enumerate(function.getArguments()))
       if (auto state = dist::argumentState(function, static_cast<unsigned>(i)))
@@ -112,7 +114,37 @@ private:
     const bool inPlace = *kind == buckets::CallKind::AllReduce;
     result.call = {*kind, number, std::max(source, target),
                    source + (inPlace ? 0 : target), parameterFor(op)};
+    if (BlockArgument weight =
+            *kind == buckets::CallKind::AllGather ? weightOf(op) : BlockArgument())
+      describeWeight(weight, *result.call);
     return result;
+  }
+
+  /// The parameter whose parts a gather collects, through what only changes their form.
+  BlockArgument weightOf(Operation *op) {
+    constexpr int mostForms = 8;
+    for (int i = 0; i < mostForms && op && op->getNumOperands() == 1; ++i) {
+      if (auto argument = dyn_cast<BlockArgument>(op->getOperand(0)))
+        return isWeight(argument.getArgNumber()) ? argument : BlockArgument();
+      op = op->getOperand(0).getDefiningOp();
+      if (op && isa<comm::StepOpInterface>(op))
+        break;
+    }
+    return {};
+  }
+
+  bool isWeight(unsigned argument) {
+    return bool(function.getArgAttrOfType<StringAttr>(argument, parameterAttr));
+  }
+
+  void describeWeight(BlockArgument weight, buckets::Call &call) {
+    auto name =
+        function.getArgAttrOfType<StringAttr>(weight.getArgNumber(), parameterAttr);
+    if (auto found = parameterOf.find(name); found != parameterOf.end())
+      call.parameter = static_cast<int32_t>(found->second);
+    call.layer =
+        layers.try_emplace(layerOf(name.str()), static_cast<int32_t>(layers.size()))
+            .first->second;
   }
 
   /// The parameter that an update of what the collective gives is for, or one that made
@@ -163,10 +195,11 @@ private:
       });
   }
 
+  func::FuncOp function;
   Block &block;
   std::vector<Operation *> ops;
   llvm::DenseMap<Operation *, int32_t> numbers;
-  std::map<std::string, int32_t> keys;
+  std::map<std::string, int32_t> keys, layers;
   llvm::DenseMap<StringAttr, size_t> parameterOf;
   std::vector<buckets::Op> described;
 };

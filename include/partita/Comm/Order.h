@@ -31,6 +31,9 @@ struct Call {
   int64_t held = 0;  ///< bytes of both, once where they are one place
   /// The trained parameter, in the model's order, whose gradient or values these are.
   int32_t parameter = -1;
+  /// A sharded weight is gathered, which nothing is computed for: the number of the layer
+  /// that reads it. −1: no such gather.
+  int32_t layer = -1;
 };
 
 struct Op {
@@ -40,10 +43,13 @@ struct Op {
   std::optional<Call> call = {};
 };
 
-/// Rule by which calls of one kind, of gradients and of updates alone, are a bucket.
+/// Rule by which calls of one kind, of gradients, updates and sharded weights, are a
+/// bucket.
 struct Fusion {
   enum class Mode : uint8_t {
-    Auto,  ///< by size, at most `Options::autoBuckets` of a step, the last one small
+    /// By size, at most `Options::autoBuckets` of a step, the last one small; gathers of
+    /// weights by layer.
+    Auto,
     Size,  ///< in the order in which they are ready, up to `bytes`
     Index, ///< by parameter: a bucket ends before each number of `index`
     Alone  ///< every call is its own
@@ -58,7 +64,7 @@ struct Fusion {
 struct Options {
   Fusion fusion[numCallKinds] = {};
   /// Calls that may be in flight while a further one starts; 0: each is waited for where
-  /// it starts.
+  /// it starts. Beside them the weights of one layer are.
   int32_t maxInFlight = 2;
   int32_t autoBuckets = 6;
   /// No automatic bucket is smaller, but the last one of a step: below, a call takes as
@@ -103,7 +109,8 @@ struct Order {
 /// Ops of phases weight and update that read what a bucket gives are *late*: they stand
 /// behind its wait, as early as they can. Others keep their order, but for products that
 /// only gradients' calls read, where `movesWeights` lets them, and for few ops that stand
-/// before a call of several small collectives.
+/// before a call of several small collectives, and for gathers of weights: those of a
+/// layer are one call, which starts where the call before it is waited for.
 Order orderOf(const std::vector<Op> &ops, const Options &options);
 
 } // namespace partita::buckets

@@ -43,6 +43,22 @@ std::string partita::layerClass(const std::string &name) {
              : std::string(name.begin(), begin) + "*" + std::string(end, name.end());
 }
 
+std::string partita::layerOf(const std::string &name) {
+  auto isDigit = [](unsigned char c) { return std::isdigit(c) != 0; };
+  size_t numbered = std::string::npos, last = std::string::npos;
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find_first_of("./", begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    if (!part.empty() && std::ranges::all_of(part, isDigit))
+      return name.substr(0, end);
+    if (numbered == std::string::npos && !part.empty() && isDigit(part.back()))
+      numbered = end;
+    last = end < name.size() ? end : last;
+    begin = end + 1;
+  }
+  return name.substr(0, numbered != std::string::npos ? numbered : last);
+}
+
 PlanCommunication
 partita::communicationOf(const std::vector<PlanCollective> &collectives) {
   PlanCommunication all;

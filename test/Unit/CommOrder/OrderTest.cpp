@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <utility>
 
 using namespace partita;
 using namespace partita::buckets;
@@ -24,6 +25,12 @@ struct Builder {
     int32_t number = op(phase, {read});
     ops.back().call = {key == 1 ? CallKind::AllGather : CallKind::AllReduce, key, bytes,
                        bytes, parameter};
+    return number;
+  }
+  /// A gather of a weight for a layer.
+  int32_t weight(Phase phase, int32_t layer, int64_t bytes, int32_t parameter = -1) {
+    int32_t number = op(phase, {});
+    ops.back().call = {CallKind::AllGather, 2, bytes, bytes, parameter, layer};
     return number;
   }
   /// The end reads what nobody else does.
@@ -87,6 +94,7 @@ std::string wrong(const std::vector<Op> &ops, const Order &order,
     }
   std::vector<bool> isThere(ops.size(), false);
   std::set<int32_t> flying, begun;
+  bool flyingWeights = false;
   auto readsAreThere = [&](int32_t op) {
     return std::ranges::all_of(ops[static_cast<size_t>(op)].reads, [&](int32_t read) {
       return isThere[static_cast<size_t>(read)];
@@ -111,13 +119,20 @@ std::string wrong(const std::vector<Op> &ops, const Order &order,
       for (int32_t member : order.buckets[n])
         if (!readsAreThere(member))
           return "bucket " + std::to_string(number) + " starts too early";
-      flying.insert(number);
+      // The weights of a layer do not count, but may be of one layer alone.
+      const bool isWeights =
+          ops[static_cast<size_t>(order.buckets[n][0])].call->layer >= 0;
+      if (isWeights && std::exchange(flyingWeights, true))
+        return "bucket " + std::to_string(number) + " is of a second layer";
+      if (!isWeights)
+        flying.insert(number);
       if (!begun.insert(number).second ||
           static_cast<int32_t>(flying.size()) > options.maxInFlight + 1)
         return "bucket " + std::to_string(number) + " starts twice, or as one too many";
       continue;
     }
-    if (flying.erase(number) == 0)
+    const bool isWeights = ops[static_cast<size_t>(order.buckets[n][0])].call->layer >= 0;
+    if (isWeights ? !std::exchange(flyingWeights, false) : flying.erase(number) == 0)
       return "bucket " + std::to_string(number) + " does not fly";
     for (int32_t member : order.buckets[n])
       isThere[static_cast<size_t>(member)] = true;
@@ -259,6 +274,71 @@ TEST_CASE("small calls of norms that do not need each other meet") {
   CHECK(calls(ops, alone) == 2);
 }
 
+namespace {
+/// Layers of two products, each with a gathered weight, forward and back again.
+std::vector<Op> sharded(int32_t layers, int64_t bytes) {
+  Builder b;
+  int32_t x = b.op(Phase::Forward, {});
+  auto layer = [&](Phase phase, int32_t l) {
+    for (int32_t k = 0; k < 2; ++k)
+      x = b.op(phase, {x, b.weight(phase, l, bytes, 2 * l + k)});
+  };
+  for (int32_t l = 0; l < layers; ++l)
+    layer(Phase::Forward, l);
+  for (int32_t l = layers; l-- > 0;)
+    layer(Phase::Backward, l);
+  return b.done();
+}
+} // namespace
+
+TEST_CASE("weights of a layer come in one call, while the layer before is computed") {
+  std::vector<Op> ops = sharded(3, 1 << 20);
+  Order order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(sizes(order) == std::vector<size_t>(6, 2));
+  CHECK(order.maxBytesInFlight == 2 << 20);
+  using Kind = buckets::Step::Kind;
+  // The first call, the second one, then the two products of the first layer.
+  const std::vector<buckets::Step> begin(order.steps.begin(), order.steps.begin() + 7);
+  CHECK(begin == std::vector<buckets::Step>{{Kind::Run, 0},
+                                            {Kind::Start, 0},
+                                            {Kind::Wait, 0},
+                                            {Kind::Start, 1},
+                                            {Kind::Run, 2},
+                                            {Kind::Run, 4},
+                                            {Kind::Wait, 1}});
+  Options options;
+  options.maxInFlight = 0;
+  order = orderOf(ops, options);
+  CHECK(wrong(ops, order, options) == "");
+  CHECK(order.steps[3].kind == Kind::Run);
+  // Small layers share a call, but not over the turn.
+  ops = sharded(3, 1 << 10);
+  order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(sizes(order) == std::vector<size_t>{6, 6});
+}
+
+TEST_CASE("weights by size, by index, by groups, and none") {
+  std::vector<Op> ops = sharded(2, 1 << 20);
+  Options options;
+  Fusion &fusion = options.fusion[static_cast<size_t>(CallKind::AllGather)];
+  auto found = [&] {
+    Order order = orderOf(ops, options);
+    CHECK(wrong(ops, order, options) == "");
+    return sizes(order);
+  };
+  fusion = {Fusion::Mode::Size, 3 << 20};
+  CHECK(found() == std::vector<size_t>{3, 1, 3, 1});
+  fusion = {Fusion::Mode::Index, 0, {1}};
+  CHECK(found() == std::vector<size_t>{1, 3, 2, 1, 1});
+  fusion = {Fusion::Mode::Auto};
+  fusion.groups = {0, 0, 0, 0};
+  CHECK(found() == std::vector<size_t>{4, 4});
+  fusion = {Fusion::Mode::Alone};
+  CHECK(found().empty());
+}
+
 TEST_CASE("orders of random steps are orders") {
   std::mt19937_64 random(1);
   for (int round = 0; round < 500; ++round) {
@@ -270,7 +350,11 @@ TEST_CASE("orders of random steps are orders") {
       for (uint64_t k = 0; k < random() % 3 && i > 0; ++k)
         reads.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(i)));
       std::ranges::sort(reads);
-      if (i > 0 && random() % 3 == 0)
+      if (random() % 8 == 0)
+        b.weight(random() % 2 ? Phase::Forward : Phase::Backward,
+                 static_cast<int32_t>(random() % 3),
+                 static_cast<int64_t>(random() % 200));
+      else if (i > 0 && random() % 3 == 0)
         b.call(phase, static_cast<int32_t>(random() % static_cast<uint64_t>(i)),
                static_cast<int64_t>(random() % 100), -1,
                static_cast<int32_t>(random() % 2));

@@ -75,6 +75,11 @@ PlanCommunication communicationOf(const std::vector<PlanCollective> &collectives
 /// is a star. Others tell places in a layer apart: "h.*.residual_1".
 std::string layerClass(const std::string &name);
 
+/// The layer of a parameter or node, as modules are named: "h.3" of "h.3.attn.weight",
+/// "layer1.0" of "layer1.0.conv1.weight", "conv1" of "conv1.weight". Its number is a part
+/// of its own, or ends the first part that a number ends.
+std::string layerOf(const std::string &name);
+
 /// What a rank's memory holds when the values of the arena take most. Kinds are those of
 /// Cost/Memory.h; "unused" is what the arena has besides its values. Together they are
 /// the arena, weights, packed weights, states and regions of PlanMemory.
