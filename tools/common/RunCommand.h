@@ -339,6 +339,12 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                   "Threads per rank: as the bundle was compiled (default), or fewer; 0: "
                   "the cores divided by the ranks")
       ->check(CLI::Range(0, 1024));
+  command
+      .add_option("--comm-threads", options.commThreads,
+                  "Threads of each process beside its ranks that move data of started "
+                  "collectives; with MPI at most one (docs/communication.md)")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
   addWeightsDir(command, options.weights.folder);
   addNoCheck(command, options.weights.check);
   command.add_option("--entry", options.entry,

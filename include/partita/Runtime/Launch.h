@@ -106,6 +106,7 @@ struct RunOptions {
   std::string logDir;
   DataOptions data;
   int repeat = 1;
+  int commThreads = 0;  ///< SessionOptions::commThreads of each process
   bool profile = false; ///< record what ranks do
   bool findNan = false; ///< with SessionOptions::findNan of:
   ReadPayload readPayload = {};

@@ -44,6 +44,9 @@ struct SessionOptions {
   /// Per rank, no more than the bundle was compiled for. Absent: just as many; 0: this
   /// machine's cores divided by its ranks.
   std::optional<int> threads = {};
+  /// Threads of this process beside its ranks that move data of started collectives; with
+  /// MPI one at most.
+  int commThreads = 0;
   /// Record as many requests, the first ones.
   int64_t profile = 0;
   /// Makes, if set, every request look for the op that made a number which is not finite;
@@ -141,6 +144,8 @@ public:
     double seconds = 0;
   };
   Overlap overlap() const;
+  /// Bytes that threads beside the ranks have received for ranks of this process.
+  uint64_t movedMeanwhile() const;
 
   /// Finding of the last request, the earliest that a rank of this process says; with
   /// SessionOptions::findNan.

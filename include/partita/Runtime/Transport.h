@@ -177,13 +177,21 @@ public:
   virtual bool isOver(size_t later, bool &over, int &awaited) noexcept = 0;
   /// Makes every rank's waiting call return false (or ends the job); any thread.
   virtual void abort() noexcept = 0;
+  /// Begins a thread that moves started calls along while this rank computes. An error
+  /// says why there can be none.
+  virtual Expected<void> beginThread() {
+    return makeError("this transport has no thread beside its rank");
+  }
+  /// Bytes that threads beside the ranks have received for ranks of this process.
+  virtual uint64_t movedMeanwhile() const { return 0; }
 };
 
 /// The ranks as threads of this process. Collectives read and write the members'
 /// buffers directly.
 class LocalTeam {
 public:
-  explicit LocalTeam(int size);
+  /// `helpers`: threads beside the ranks that move data of started calls.
+  explicit LocalTeam(int size, int helpers = 0);
   ~LocalTeam();
   /// The transport of one rank; the team must outlive it.
   std::unique_ptr<Transport> connect(int rank);

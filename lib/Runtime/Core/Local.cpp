@@ -7,15 +7,14 @@
 // once and an in-place call needs no copy.
 //
 // Nothing of that waits for anybody but Transport::wait: several calls may be in flight,
-// and who waits for one does its share of all. A waiting rank sleeps on its own bell,
+// and who waits for one does its share of all. Threads that are no ranks may do shares
+// while ranks compute. A waiting rank sleeps on its own bell,
 // which rings whenever a call that it takes part in comes to a meeting.
 //
 //===----------------------------------------------------------------------===//
-#include "partita/Runtime/Transport.h"
+#include "LocalShares.h"
 
-#include <atomic>
 #include <climits>
-#include <cstring>
 #include <ctime>
 #include <deque>
 #include <linux/futex.h>
@@ -23,10 +22,12 @@
 #include <mutex>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
+using namespace partita::runtime::local;
 
 static void pauseCpu() {
 #if defined(__x86_64__)
@@ -41,31 +42,7 @@ static int availableCpus() {
 
 namespace {
 
-/// Where a member's buffers are during one collective: source and target of each item.
-struct alignas(64) Slot {
-  void *const *places = nullptr;
-
-  const std::byte *source(size_t item) const {
-    return static_cast<const std::byte *>(places[2 * item]);
-  }
-  std::byte *target(size_t item) const {
-    return static_cast<std::byte *>(places[2 * item + 1]);
-  }
-};
-
-/// Where the members of a group meet for the calls of one handle, one call after the
-/// other. The counts only grow (and wrap): call k is met when one has reached k ·
-/// members.
-struct Meeting {
-  std::vector<int32_t> members; ///< ranks
-  std::vector<Slot> slots;
-  alignas(64) std::atomic<uint32_t> arrived{0};
-  alignas(64) std::atomic<uint32_t> done{0};
-  explicit Meeting(const std::vector<int32_t> &members)
-      : members(members), slots(members.size()) {}
-};
-
-/// What a rank sleeps on.
+/// What a rank sleeps on, or the threads that move data meanwhile.
 struct alignas(64) Bell {
   std::atomic<uint32_t> rings{0};
   std::atomic<uint32_t> asleep{0};
@@ -75,16 +52,31 @@ struct alignas(64) Bell {
     if (asleep.load() != 0)
       ::syscall(SYS_futex, &rings, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
   }
+  /// Sleeps until it rings, for 50 ms at most, unless it has since `seen` was read or
+  /// `isOver` is true.
+  template <typename IsOver> void sleep(uint32_t seen, IsOver isOver) {
+    timespec slice{0, 50'000'000};
+    asleep.fetch_add(1);
+    if (!isOver())
+      ::syscall(SYS_futex, &rings, FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
+    asleep.fetch_sub(1);
+  }
 };
-
-bool reached(const std::atomic<uint32_t> &count, uint32_t wanted) {
-  return static_cast<int32_t>(count.load() - wanted) >= 0;
-}
 
 } // namespace
 
 struct LocalTeam::Shared {
-  explicit Shared(int size) : size(size), bells(static_cast<size_t>(size)) {}
+  Shared(int size, int helpers) : size(size), bells(static_cast<size_t>(size)) {
+    for (int h = 0; h < helpers; ++h)
+      threads.emplace_back([this] { moveMeanwhile(); });
+  }
+  ~Shared() {
+    ends.store(true);
+    bell.ring();
+    for (std::thread &thread : threads)
+      thread.join();
+  }
+
   int size = 1;
   int spins = 0;
   std::atomic<bool> aborted{false};
@@ -99,6 +91,73 @@ struct LocalTeam::Shared {
       entry = std::make_unique<Meeting>(members);
     return entry.get();
   }
+
+  /// Counts a member of a call; the last one wakes the others. `self`: none but that one
+  /// need not be woken; −1: all are.
+  void arrive(std::atomic<uint32_t> &count, const Seat &seat, int self) {
+    if (count.fetch_add(1) + 1 != seat.wanted())
+      return;
+    const Meeting &meeting = *seat.meeting;
+    for (int32_t member : meeting.members)
+      if (member != self)
+        bells[static_cast<size_t>(member)].ring();
+    if (!threads.empty() && &count == &meeting.arrived)
+      bell.ring();
+  }
+
+  // Threads that move data while ranks compute. A share is done by whoever takes it
+  // first, its rank or such a thread.
+
+  void offer(Prepared &p) {
+    if (threads.empty())
+      return;
+    std::lock_guard guard(flightsLock);
+    flights.push_back(&p);
+  }
+  /// From now on no such thread touches the call.
+  void withdraw(Prepared &p) {
+    if (threads.empty())
+      return;
+    {
+      std::lock_guard guard(flightsLock);
+      std::erase(flights, &p);
+    }
+    while (p.isHelped.load())
+      pauseCpu();
+  }
+
+  std::atomic<uint64_t> movedBytes{0}; ///< by these threads
+
+private:
+  Prepared *takeShare() {
+    std::lock_guard guard(flightsLock);
+    for (Prepared *p : flights)
+      if (!aborted.load() && p->isMet() && !p->isTaken.exchange(true)) {
+        p->isHelped.store(true);
+        return p;
+      }
+    return nullptr;
+  }
+
+  void moveMeanwhile() {
+    while (!ends.load()) {
+      const uint32_t seen = bell.rings.load();
+      if (Prepared *p = takeShare()) {
+        share(*p);
+        movedBytes.fetch_add(p->received);
+        arrive(p->seat->meeting->done, *p->seat, -1);
+        p->isHelped.store(false);
+        continue;
+      }
+      bell.sleep(seen, [&] { return ends.load(); });
+    }
+  }
+
+  Bell bell;
+  std::atomic<bool> ends{false};
+  std::mutex flightsLock;
+  std::vector<Prepared *> flights;
+  std::vector<std::thread> threads;
 };
 
 namespace {
@@ -139,9 +198,11 @@ public:
     Prepared &p = prepared[static_cast<size_t>(call)];
     p.counts = counts;
     p.seat->meeting->slots[static_cast<size_t>(p.collective.me)].places = places;
-    p.shared = false;
+    ++p.seat->calls;
+    p.isTaken.store(false);
     started[numStarted++] = &p;
-    arrive(p.seat->meeting->arrived, *p.seat->meeting, ++p.seat->calls);
+    team.offer(p);
+    team.arrive(p.seat->meeting->arrived, *p.seat, self);
     return !aborted();
   }
 
@@ -149,8 +210,9 @@ public:
     Prepared &mine = prepared[static_cast<size_t>(call)];
     bool ok = await([&] {
       doShares();
-      return mine.shared && reached(mine.seat->meeting->done, mine.seat->wanted());
+      return reached(mine.seat->meeting->done, mine.seat->wanted());
     });
+    team.withdraw(mine);
     size_t at = 0;
     while (started[at] != &mine)
       ++at;
@@ -164,7 +226,8 @@ public:
   }
 
   bool barrier() noexcept override {
-    arrive(everyone.meeting->arrived, *everyone.meeting, ++everyone.calls);
+    ++everyone.calls;
+    team.arrive(everyone.meeting->arrived, everyone, self);
     return await([&] {
       doShares();
       return reached(everyone.meeting->arrived, everyone.wanted());
@@ -183,26 +246,9 @@ public:
     return true;
   }
   void abort() noexcept override { team.aborted.store(true); }
+  uint64_t movedMeanwhile() const override { return team.movedBytes.load(); }
 
 private:
-  /// This rank's place in a meeting: the number of its calls there.
-  struct Seat {
-    Meeting *meeting = nullptr;
-    uint32_t calls = 0;
-    uint32_t wanted() const {
-      return calls * static_cast<uint32_t>(meeting->members.size());
-    }
-  };
-  struct Prepared {
-    Collective collective;
-    Seat *seat;
-    std::vector<size_t> place; ///< in the group, by rank
-    std::vector<const void *> sources;
-    std::vector<void *> targets;
-    const int64_t *counts = nullptr; ///< of what is in flight
-    bool shared = true;              ///< whether this rank has done its share
-  };
-
   void add(uint64_t handle, Collective c) {
     Meeting *meeting = team.meeting(handle, c.members);
     Seat &seat = seats[meeting];
@@ -210,32 +256,26 @@ private:
     std::vector<size_t> place(static_cast<size_t>(team.size));
     for (size_t m = 0; m < c.members.size(); ++m)
       place[static_cast<size_t>(c.members[m])] = m;
-    size_t n = c.members.size();
-    prepared.push_back({std::move(c), &seat, std::move(place),
-                        std::vector<const void *>(n), std::vector<void *>(n)});
+    const size_t n = c.members.size();
+    Prepared &made = prepared.emplace_back();
+    made.received = receivedBytes(c, self);
+    made.collective = std::move(c);
+    made.seat = &seat;
+    made.place = std::move(place);
+    made.sources.resize(n);
+    made.targets.resize(n);
     started.resize(prepared.size());
   }
 
   bool aborted() const { return team.aborted.load(std::memory_order_relaxed); }
 
-  /// Counts this rank; the last one wakes the others.
-  void arrive(std::atomic<uint32_t> &count, Meeting &meeting, uint32_t call) {
-    uint32_t all = call * static_cast<uint32_t>(meeting.members.size());
-    if (count.fetch_add(1) + 1 != all)
-      return;
-    for (int32_t member : meeting.members)
-      if (member != self)
-        team.bells[static_cast<size_t>(member)].ring();
-  }
-
   void doShares() {
     for (size_t i = 0; i < numStarted; ++i) {
       Prepared &p = *started[i];
-      if (p.shared || !reached(p.seat->meeting->arrived, p.seat->wanted()))
+      if (p.isTaken.load() || !p.isMet() || p.isTaken.exchange(true))
         continue;
       share(p);
-      p.shared = true;
-      arrive(p.seat->meeting->done, *p.seat->meeting, p.seat->calls);
+      team.arrive(p.seat->meeting->done, *p.seat, self);
     }
   }
 
@@ -250,85 +290,12 @@ private:
       pauseCpu();
     }
     Bell &bell = team.bells[static_cast<size_t>(self)];
-    timespec slice{0, 50'000'000};
     for (;;) {
-      uint32_t seen = bell.rings.load();
-      bell.asleep.store(1);
-      bool over = isOver();
-      if (!over && !aborted())
-        ::syscall(SYS_futex, &bell.rings, FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
-      bell.asleep.store(0);
+      const uint32_t seen = bell.rings.load();
+      bool over = false;
+      bell.sleep(seen, [&] { return (over = isOver()) || aborted(); });
       if (over || aborted())
         return over && !aborted();
-    }
-  }
-
-  static void share(Prepared &p) {
-    for (size_t i = 0; i < p.collective.items.size(); ++i)
-      share(p, i);
-  }
-
-  static void share(Prepared &p, size_t i) {
-    const std::vector<Slot> &slots = p.seat->meeting->slots;
-    const CollectiveItem &item = p.collective.items[i];
-    std::byte *target = slots[static_cast<size_t>(p.collective.me)].target(i);
-    if (p.collective.kind == TaskKind::AllReduce)
-      allReduce(p, i);
-    else if (p.collective.kind == TaskKind::ReduceScatter)
-      reduceScatter(p, i);
-    else if (p.collective.kind == TaskKind::AllToAllV)
-      takeRows(p, target);
-    else
-      for (const Pull &pull : item.pulls)
-        copyPull(pull, slots[p.place[static_cast<size_t>(pull.peer)]].source(i), target);
-    fillRest(item, target);
-  }
-
-  static void takeRows(Prepared &p, std::byte *target) {
-    const Collective &c = p.collective;
-    for (size_t m = 0; m < c.members.size(); ++m) {
-      RaggedPart part = raggedPart(c, p.counts, m, static_cast<size_t>(c.me));
-      if (part.rows != 0)
-        std::memcpy(target + part.target,
-                    p.seat->meeting->slots[m].source(0) + part.source,
-                    static_cast<size_t>(part.rows * c.rowBytes));
-    }
-  }
-
-  static void allReduce(Prepared &p, size_t i) {
-    const Collective &c = p.collective;
-    const CollectiveItem &item = c.items[i];
-    size_t n = c.members.size(), width = byteWidth(item.type);
-    // Parts end at cache lines, so that no two members write to one.
-    int64_t line = static_cast<int64_t>(64 / width);
-    int64_t part = (item.block + static_cast<int64_t>(n) * line - 1) /
-                   (static_cast<int64_t>(n) * line) * line;
-    int64_t first = std::min(item.block, part * c.me);
-    int64_t count = std::min(item.block - first, part);
-    if (count == 0)
-      return;
-    for (size_t m = 0; m < n; ++m) {
-      const Slot &slot = p.seat->meeting->slots[m];
-      p.sources[m] = slot.source(i) + static_cast<size_t>(first) * width;
-      p.targets[m] = slot.target(i) + static_cast<size_t>(first) * width;
-    }
-    reduceElements(item.type, c.reduce, p.sources.data(), n, p.targets.data(), n, count);
-  }
-
-  static void reduceScatter(Prepared &p, size_t i) {
-    const Collective &c = p.collective;
-    const CollectiveItem &item = c.items[i];
-    const std::vector<Slot> &slots = p.seat->meeting->slots;
-    size_t n = c.members.size();
-    auto bytes = static_cast<size_t>(item.block * item.width());
-    std::byte *target = slots[static_cast<size_t>(c.me)].target(i);
-    for (int64_t o = 0; o < item.outer; ++o) {
-      size_t at = (static_cast<size_t>(o) * n + static_cast<size_t>(c.me)) * bytes;
-      for (size_t m = 0; m < n; ++m)
-        p.sources[m] = slots[m].source(i) + at;
-      p.targets[0] = target + static_cast<size_t>(o) * bytes;
-      reduceElements(item.type, c.reduce, p.sources.data(), n, p.targets.data(), 1,
-                     item.block);
     }
   }
 
@@ -344,7 +311,8 @@ private:
 
 } // namespace
 
-LocalTeam::LocalTeam(int size) : shared(std::make_unique<Shared>(size)) {
+LocalTeam::LocalTeam(int size, int helpers)
+    : shared(std::make_unique<Shared>(size, helpers)) {
   // More ranks than cores: spinning would only keep the others from arriving. With a core
   // each, the scheduler may still put two on one, so the spin is short (tens of µs).
   shared->spins = size <= availableCpus() ? 1000 : 0;

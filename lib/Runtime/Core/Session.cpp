@@ -70,11 +70,23 @@ Expected<void> Session::State::give(Given call) {
   return follows ? Expected<void>() : await(number);
 }
 
+/// The thread beside a rank of MPI, where one is asked for.
+Expected<void> Session::State::beginThreads() {
+  if (options.commThreads > 1)
+    return makeError("--comm-threads is " + std::to_string(options.commThreads) +
+                     ": a rank of MPI has one thread beside it at most");
+  if (options.commThreads == 0)
+    return {};
+  if (auto ok = transports[0]->beginThread(); !ok)
+    return makeError("--comm-threads: " + ok.error().message);
+  return {};
+}
+
 /// The transports of the ranks in this process, and what ranks are seen by.
 Expected<void> Session::State::connect() {
   int ranks = numRanks();
   if (local()) {
-    team = std::make_unique<LocalTeam>(ranks);
+    team = std::make_unique<LocalTeam>(ranks, options.commThreads);
     for (int r = 0; r < ranks; ++r)
       transports.push_back(team->connect(r));
   } else {
@@ -85,6 +97,8 @@ Expected<void> Session::State::connect() {
     if (int world = transports[0]->size(); world != ranks)
       return makeError("the bundle is for " + std::to_string(ranks) +
                        " ranks, MPI started " + std::to_string(world));
+    if (auto ok = beginThreads(); !ok)
+      return ok;
   }
   progress = options.progress;
   if (!progress) {
@@ -385,6 +399,10 @@ Expected<bool> Session::end() {
     if (auto ok = trimOutputs(state->entry(), call.targets, call.sizes); !ok)
       return tl::unexpected(ok.error());
   return call.wish != 0;
+}
+
+uint64_t Session::movedMeanwhile() const {
+  return state->transports[0]->movedMeanwhile();
 }
 
 Session::Overlap Session::overlap() const {

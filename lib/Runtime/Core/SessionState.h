@@ -133,6 +133,7 @@ struct Session::State {
   /// Not by std::thread, which throws where the system has no more threads.
   static Expected<void> startRank(std::shared_ptr<State> state, size_t index);
   Expected<void> connect();
+  Expected<void> beginThreads();
   /// Bytes of weights repacked for engines, of all ranks here, as if none shared any.
   uint64_t packedBytes() const;
   Expected<void> prepare(LoadedEntry &entry);

@@ -118,6 +118,8 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
   if (!o.logDir.empty())
     out.insert(out.end(), {"--log-dir", o.logDir});
   addDataArguments(o, out);
+  if (o.commThreads > 0)
+    out.insert(out.end(), {"--comm-threads", std::to_string(o.commThreads)});
   if (o.findNan)
     out.push_back("--find-nan");
   if (o.pad)

@@ -187,6 +187,9 @@ static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
   RunEnd end{done->signal};
   if (end.signal != 0)
     return end; // little time is left
+  if (session.isRoot() && options.commThreads > 0)
+    print("threads beside the ranks received " +
+          std::to_string(session.movedMeanwhile()) + " B meanwhile");
   auto record = recordOf(session, options, std::move(done->seconds));
   if (!record)
     return tl::unexpected(record.error());
@@ -206,6 +209,7 @@ static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind tran
   s.entry = evaluates ? "" : options.entry;
   s.timeout = options.timeout;
   s.threads = options.threads;
+  s.commThreads = options.commThreads;
   s.weights = options.weights;
   s.profile = options.profile ? options.data.steps.value_or(options.repeat) : 0;
   if (options.findNan)

@@ -18,10 +18,14 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <mutex>
+#include <thread>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -99,13 +103,17 @@ struct Message {
 
 class MpiTransport : public Transport {
 public:
-  MpiTransport() {
+  /// `mayShare`: several threads may call MPI.
+  explicit MpiTransport(bool mayShare) : mayShare(mayShare) {
     MPI_Comm_rank(MPI_COMM_WORLD, &self);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     // A failed transfer is reported by run(), not by ending the process.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   }
   ~MpiTransport() override {
+    ends.store(true);
+    if (thread.joinable())
+      thread.join();
     if (!aborted)
       MPI_Finalize();
   }
@@ -144,6 +152,7 @@ public:
   }
 
   bool start(int call, void *const *places, const int64_t *counts) noexcept override {
+    std::unique_lock guard = lockFlights();
     Prepared &p = prepared[static_cast<size_t>(call)];
     Flight &f = *p.flight;
     f.call = &p;
@@ -172,8 +181,8 @@ public:
   /// move along.
   bool wait(int call) noexcept override {
     Flight &f = *prepared[static_cast<size_t>(call)].flight;
-    while (f.call) {
-      if (numStarted > 1) {
+    while (isFlying(f)) {
+      if (thread.joinable() || numStarted > 1) {
         if (!progress())
           return false;
         continue;
@@ -182,21 +191,21 @@ public:
           !advance(f))
         return false;
     }
-    return true;
+    return !hasFailed;
   }
 
   bool progress() noexcept override {
-    for (size_t i = numStarted; i-- > 0;) {
-      Flight &f = *started[i];
-      int arrived = 0;
-      if (MPI_Testall(f.numRequests, f.requests.data(), &arrived, statusesOf(f)) !=
-          MPI_SUCCESS)
-        return false;
-      if (arrived && !advance(f))
-        return false;
-    }
-    return true;
+    std::unique_lock guard = lockFlights();
+    return !hasFailed && moveAlong();
   }
+
+  Expected<void> beginThread() override {
+    if (!mayShare)
+      return makeError("this MPI lets only one thread call it at a time");
+    thread = std::thread([this] { moveMeanwhile(); });
+    return {};
+  }
+  uint64_t movedMeanwhile() const override { return movedBytes.load(); }
 
   bool barrier() noexcept override { return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS; }
 
@@ -279,7 +288,48 @@ public:
   }
 
 private:
+  struct Flight;
   static constexpr int outputTag = 2, firstDataTag = 4;
+
+  /// Keeps the thread beside the rank from what is in flight; where there is none, holds
+  /// nothing.
+  std::unique_lock<std::mutex> lockFlights() {
+    return thread.joinable() ? std::unique_lock(flightsLock)
+                             : std::unique_lock<std::mutex>();
+  }
+
+  bool moveAlong() noexcept {
+    for (size_t i = numStarted; i-- > 0;) {
+      Flight &f = *started[i];
+      int arrived = 0;
+      if (MPI_Testall(f.numRequests, f.requests.data(), &arrived, statusesOf(f)) !=
+          MPI_SUCCESS)
+        return false;
+      if (arrived && !advance(f))
+        return false;
+    }
+    return true;
+  }
+
+  bool isFlying(const Flight &f) {
+    std::unique_lock guard = lockFlights();
+    return f.call && !hasFailed;
+  }
+
+  void moveMeanwhile() {
+    constexpr std::chrono::microseconds nap(50);
+    while (!ends.load()) {
+      {
+        std::lock_guard guard(flightsLock);
+        isBeside = true;
+        hasFailed = !moveAlong();
+        isBeside = false;
+        if (hasFailed)
+          return;
+      }
+      std::this_thread::sleep_for(nap);
+    }
+  }
 
   /// Messages and agreements that belong together; of those that this rank receives who
   /// sends them, else -1.
@@ -316,7 +366,8 @@ private:
   struct Prepared {
     Collective collective;
     Flight *flight = nullptr;
-    int tag = 0; ///< of the first phase; the second has the next
+    uint64_t received = 0; ///< bytes
+    int tag = 0;           ///< of the first phase; the second has the next
     std::vector<Message> sends, receives;
     MPI_Datatype row = MPI_DATATYPE_NULL; ///< of an AllToAllV
     /// Reductions: which elements of an item each member reduces, and where in a
@@ -344,6 +395,7 @@ private:
                        ", the calls in flight need more");
     p.tag = static_cast<int>(firstDataTag + tag);
     p.collective = describe(self);
+    p.received = receivedBytes(p.collective, self);
     bool isRagged = p.collective.kind == TaskKind::AllToAllV;
     if (isRagged)
       p.row = committed(bytesType(p.collective.rowBytes));
@@ -480,6 +532,8 @@ private:
         return post(f, p.gatherSends, p.gatherReceives, p.tag + 1);
     }
     bool ok = p.collective.kind != TaskKind::AllToAllV || areAsExpected(f);
+    if (isBeside)
+      movedBytes.fetch_add(p.received);
     f.call = nullptr;
     size_t at = 0;
     while (started[at] != &f)
@@ -595,6 +649,14 @@ private:
   std::vector<Flight *> started;      ///< the first numStarted are in flight
   size_t numStarted = 0;
   std::vector<Begun> lists; ///< by the caller's number
+  // A thread beside the rank, if there is one.
+  const bool mayShare;
+  std::mutex flightsLock; ///< of `started`, and of what is in flight
+  bool isBeside = false;  ///< that thread moves calls along now
+  bool hasFailed = false; ///< it has, and ends
+  std::atomic<bool> ends{false};
+  std::atomic<uint64_t> movedBytes{0};
+  std::thread thread;
 };
 
 } // namespace
@@ -609,5 +671,5 @@ extern "C" __attribute__((visibility("default"))) Transport *partita_mpi_create(
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS ||
       provided < MPI_THREAD_SERIALIZED)
     return nullptr;
-  return new MpiTransport();
+  return new MpiTransport(provided == MPI_THREAD_MULTIPLE);
 }
