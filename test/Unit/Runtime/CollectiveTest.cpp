@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -12,14 +13,16 @@
 using namespace partita;
 using namespace partita::runtime;
 
-/// Runs fn(transport) on a thread per rank.
-template <typename Fn> static void onRanks(int ranks, Fn fn) {
-  LocalTeam team(ranks);
+/// Runs fn(transport) on a thread per rank; gives the bytes that threads beside them, of
+/// which there are `helpers`, have received.
+template <typename Fn> static uint64_t onRanks(int ranks, Fn fn, int helpers = 0) {
+  LocalTeam team(ranks, helpers);
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] { fn(*team.connect(r)); });
   for (std::thread &thread : threads)
     thread.join();
+  return team.connect(0)->movedMeanwhile();
 }
 
 TEST_CASE("every collective between threads gives what the Abi says") {
@@ -201,6 +204,58 @@ TEST_CASE("a halo fetches windows from any layout, corners and partial values to
     });
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("threads beside the ranks do their shares, while they compute too") {
+  for (const char *text : collectives::flightMeshes) {
+    Mesh mesh = *Mesh::parse(text);
+    auto cases = collectives::casesFor(mesh);
+    for (int helpers : {1, 3})
+      for (uint64_t seed = 0; seed < 10; ++seed) {
+        collectives::Flights flights(mesh, cases, seed);
+        std::atomic<int> bad{0};
+        onRanks(
+            static_cast<int>(mesh.numRanks()),
+            [&](Transport &transport) {
+              bad += collectives::runFlights(transport, mesh, flights, seed);
+            },
+            helpers);
+        INFO(text << ", seed " << seed << ", " << helpers << " threads");
+        CHECK(bad == 0);
+      }
+  }
+}
+
+TEST_CASE("ranks that compute leave their shares to a thread beside them") {
+  Mesh mesh = *Mesh::parse("a=2");
+  auto cases = collectives::casesFor(mesh);
+  TaskTable table = collectives::tableOf(mesh, cases);
+  auto large = std::ranges::find_if(cases, [](const collectives::Case &c) {
+    return c.what == "all-reduce" && c.sourceCount == 5000 && !c.inPlace;
+  });
+  REQUIRE(large != cases.end());
+  std::atomic<int> wrong{0};
+  const uint64_t moved = onRanks(
+      2,
+      [&](Transport &transport) {
+        const int rank = transport.rank();
+        auto source =
+            collectives::sourceOf(rank, large->sourceCount, large->reduce, large->type);
+        collectives::Bytes target(source.size());
+        void *places[] = {source.data(), target.data()};
+        const int call = *transport.prepare(
+            table, table.task(static_cast<size_t>(large - cases.begin())));
+        wrong += !transport.start(call, places);
+        const auto expected = collectives::expectedOf(*large, mesh, rank);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (transport.movedMeanwhile() == 0 &&
+               std::chrono::steady_clock::now() < deadline)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        wrong += !transport.wait(call) || target != expected;
+      },
+      /*helpers=*/1);
+  CHECK(wrong == 0);
+  CHECK(moved > 0);
 }
 
 TEST_CASE("an abort frees every waiting rank") {

@@ -384,3 +384,37 @@ TEST_CASE("stages: what follows from a parameter is where it is read") {
   CHECK(of.at("y") == 2);
   CHECK(of.at("c2") < 2);
 }
+
+TEST_CASE("stages: a program beside another has its nodes where those are") {
+  Program p;
+  p.argument("x", {4});
+  p.argument("labels", {4});
+  p.argument("s", {4});
+  p.elementwise("a", {"x"});
+  p.elementwise("b", {"a", "s"});
+  p.elementwise("new", {"b"});
+  p.elementwise("c", {"new"});
+  p.elementwise("hot", {"labels"});
+  p.elementwise("loss", {"c", "hot"});
+  p.result("loss");
+  FlowGraph graph = p.build(*Mesh::parse(""));
+  for (FlowOp &op : graph.ops)
+    if (op.name == "s")
+      op.kind = FlowKind::State;
+  using Stages = std::map<std::string, int32_t>;
+  auto found = [&](const Stages &nodes, const Stages &states) {
+    auto stages = stagesBeside(graph, nodes, states);
+    Stages named;
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].kind == FlowKind::Compute)
+        named[graph.ops[i].name] = stages[i];
+    return named;
+  };
+  // Nodes that the other has not follow what they read, or come to who reads them.
+  CHECK(found({{"a", 0}, {"b", 1}, {"c", 2}}, {{"s", 1}}) ==
+        Stages{{"a", 0}, {"b", 1}, {"new", 1}, {"c", 2}, {"hot", 2}, {"loss", 2}});
+  // What reads a later stage, or a state there, is there too.
+  CHECK(found({{"a", 1}, {"b", 0}, {"c", 1}}, {{"s", 2}}) ==
+        Stages{{"a", 1}, {"b", 2}, {"new", 2}, {"c", 2}, {"hot", 2}, {"loss", 2}});
+  CHECK(found({}, {})["loss"] == 0);
+}
