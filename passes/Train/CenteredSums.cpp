@@ -7,6 +7,8 @@
 
 #include "mlir/IR/Matchers.h"
 
+#include <cstdio>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
@@ -36,6 +38,7 @@ public:
     addTerms(op.getInput(), false, 0);
     const size_t all = terms.size();
     llvm::erase_if(terms, [&](const Term &term) { return isCentered(term.value); });
+    dropMeans();
     if (terms.size() == all || terms.size() > 1)
       return;
     OpBuilder builder(op);
@@ -68,6 +71,79 @@ private:
       terms.push_back(termOf(value, dyn_cast_or_null<MulOp>(maker)));
       terms.back().isNegative = isNegative;
     }
+  }
+
+  /// Drops pairs of a term and what is less by its mean: x·k − mean(x·k), as the
+  /// cotangent behind an offset from a mean is, whose sum is the gradient of a bias in
+  /// front of it.
+  void dropMeans() {
+    for (size_t i = 0; i < terms.size(); ++i) {
+      auto less = llvm::find_if(terms, [&](const Term &other) {
+        return &other != &terms[i] && isLessMean(other, terms[i]);
+      });
+      if (less == terms.end())
+        continue;
+      const auto k = static_cast<size_t>(less - terms.begin());
+      terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::max(i, k)));
+      terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::min(i, k)));
+      i = static_cast<size_t>(-1); // others may follow
+    }
+  }
+
+  /// Tells if the first term is −Σ of the second one over the number of what is summed:
+  /// in some order a share, a sign, and a factor that the second one has, too.
+  bool isLessMean(const Term &mean, const Term &term) const {
+    auto stretched = mean.value.getDefiningOp<BroadcastOp>();
+    if (mean.factor || !stretched)
+      return false;
+    bool isNegative = mean.isNegative, isShare = false;
+    Value at = unreshaped(stretched.getInput()), factor;
+    auto take = [&](Value next, Value times = {}) {
+      const bool isFirst = !times || !factor;
+      factor = times ? times : factor;
+      at = unreshaped(next);
+      return isFirst;
+    };
+    for (Operation *maker = at.getDefiningOp(); maker && !isa<ReduceOp>(maker);
+         maker = at.getDefiningOp()) {
+      auto map = dyn_cast<MapOp>(maker);
+      auto product = dyn_cast<MulOp>(maker);
+      bool isKnown = false;
+      if (product) {
+        isKnown = take(product.getLhs(), product.getRhs());
+      } else if (map && map.getPayload() == share() && !isShare) {
+        isKnown = isShare = take(map.getInputs()[0]);
+      } else if (map && map.getPayload() == *Payload::parse("-x")) {
+        isKnown = take(map.getInputs()[0]);
+        isNegative = !isNegative;
+      } else if (map && map.getPayload() == *Payload::parse("-(x * y)")) {
+        isKnown = take(map.getInputs()[0], map.getInputs()[1]);
+        isNegative = !isNegative;
+      }
+      if (!isKnown)
+        return false;
+    }
+    auto sum = at.getDefiningOp<ReduceOp>();
+    return isShare && isNegative != term.isNegative && sum &&
+           sum.getKind() == ReduceKind::Sum && sum.getInput() == term.value &&
+           sum.getAxesAttr() == op->getAttr("axes") && !factor == !term.factor &&
+           (!factor || unreshaped(factor) == unreshaped(term.factor));
+  }
+
+  /// Payload of a mean: x times one over the number of what is summed.
+  Payload share() const {
+    double count = 1;
+    for (size_t d = 0; d < shape.size(); ++d)
+      count *= isSummed[d] ? static_cast<double>(shape[d]) : 1;
+    char text[40];
+    std::snprintf(text, sizeof text, "x * %.17g", 1 / count);
+    return *Payload::parse(text);
+  }
+
+  static Value unreshaped(Value value) {
+    while (auto reshape = value.getDefiningOp<ReshapeOp>())
+      value = reshape.getInput();
+    return value;
   }
 
   Term termOf(Value value, MulOp product) const {
@@ -150,13 +226,14 @@ private:
 void train::dropCenteredSums(Block &block) {
   SmallVector<ReduceOp> sums;
   for (auto sum : block.getOps<ReduceOp>())
-    if (sum.getKind() == ReduceKind::Sum &&
-        dist::phaseOf(sum.getOperation()) == Phase::Backward)
+    if (const Phase phase = dist::phaseOf(sum.getOperation());
+        sum.getKind() == ReduceKind::Sum &&
+        (phase == Phase::Backward || phase == Phase::Weight))
       sums.push_back(sum);
   for (ReduceOp sum : sums)
     Sum(sum).rewrite();
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (op.use_empty() && dist::phaseOf(&op) == Phase::Backward &&
+    if (op.use_empty() && dist::phaseOf(&op) != Phase::Forward &&
         !isa<CallingOpInterface>(op))
       op.erase();
 }

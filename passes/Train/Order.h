@@ -14,7 +14,9 @@ void mergeAcrossPhases(mlir::Block &block);
 /// Sums of the backward pass lose what is 0 in them: a norm's offsets x − mean(x), times
 /// what all that is summed has alike, add up to 0. So the cotangent of a mean,
 /// −Σ (dy·s + o·k), is −s · Σ dy: it does not wait for k, which is a sum over dy itself,
-/// and Σ dy is the gradient of the bias behind the norm.
+/// and Σ dy is the gradient of the bias behind the norm. The gradient of a bias in front
+/// of a norm is a sum less as much, 0: by rounding it would be noise, of which an
+/// optimizer that divides by its size makes whole steps.
 void dropCenteredSums(mlir::Block &block);
 
 /// Moves each op of the update to where it can run first: behind its operands, and, as a

@@ -245,7 +245,7 @@ CASES = {
     # A table that the first and the last of four stages read, two stages on each rank.
     "folded": ("tied", 13, ["--stages", "4", "--groups", "2", "--schedule", "zb-v",
                             "--micro-batches", "4"], {"clip_norm": 0.5}, []),
-    "staged-mpi": ("dropping", 19, [*DP, "--stages", "2", "--micro-batches", "2"], {
+    "staged-mpi": ("dropping", 19, [*DP, "--stages", "2"], {"accumulation": 2,
         "optimizer_parallel": {"enable": True, "threshold_kb": 0, "level": 3}},
                    ["--transport", "mpi"]),
 }
