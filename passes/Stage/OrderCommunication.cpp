@@ -41,11 +41,35 @@ static int64_t bytesOf(Value value) {
 }
 
 namespace {
+/// The parameters that arguments are, of functions that take states, and of those that a
+/// loop runs, all trips of which share such an argument.
+using Weights = llvm::DenseMap<Value, StringAttr>;
+
+Weights weightsIn(ModuleOp module) {
+  Weights weights;
+  module.walk([&](func::FuncOp function) {
+    for (BlockArgument argument : function.getArguments()) {
+      const unsigned i = argument.getArgNumber();
+      auto name = function.getArgAttrOfType<StringAttr>(i, parameterAttr);
+      if (name && dist::argumentState(function, i))
+        weights[argument] = name;
+    }
+  });
+  module.walk([&](RepeatOp loop) {
+    func::FuncOp body = loop.callee();
+    const size_t first = loop.getCarried().size() + loop.getScanned().size();
+    for (auto [k, operand] : llvm::enumerate(loop.getShared()))
+      if (StringAttr name = weights.lookup(operand))
+        weights[body.getArgument(static_cast<unsigned>(first + k))] = name;
+  });
+  return weights;
+}
+
 /// A function of a training step, as lib/Comm sees it.
 class Step {
 public:
-  Step(func::FuncOp function, ArrayRef<StringAttr> trained)
-      : function(function), block(function.front()) {
+  Step(func::FuncOp function, ArrayRef<StringAttr> trained, const Weights &weights)
+      : function(function), block(function.front()), weights(weights) {
     for (auto [number, name] : llvm::enumerate(trained))
       parameterOf[name] = number;
     for (Operation &op : block) {
@@ -114,18 +138,19 @@ private:
     const bool inPlace = *kind == buckets::CallKind::AllReduce;
     result.call = {*kind, number, std::max(source, target),
                    source + (inPlace ? 0 : target), parameterFor(op)};
-    if (BlockArgument weight =
-            *kind == buckets::CallKind::AllGather ? weightOf(op) : BlockArgument())
+    if (StringAttr weight =
+            *kind == buckets::CallKind::AllGather ? weightOf(op) : StringAttr())
       describeWeight(weight, *result.call);
     return result;
   }
 
-  /// The parameter whose parts a gather collects, through what only changes their form.
-  BlockArgument weightOf(Operation *op) {
+  /// The parameter whose parts a gather collects, through what only changes their form;
+  /// null: it is none's.
+  StringAttr weightOf(Operation *op) const {
     constexpr int mostForms = 8;
     for (int i = 0; i < mostForms && op && op->getNumOperands() == 1; ++i) {
       if (auto argument = dyn_cast<BlockArgument>(op->getOperand(0)))
-        return isWeight(argument.getArgNumber()) ? argument : BlockArgument();
+        return weights.lookup(argument);
       op = op->getOperand(0).getDefiningOp();
       if (op && isa<comm::StepOpInterface>(op))
         break;
@@ -133,17 +158,11 @@ private:
     return {};
   }
 
-  bool isWeight(unsigned argument) {
-    return bool(function.getArgAttrOfType<StringAttr>(argument, parameterAttr));
-  }
-
-  void describeWeight(BlockArgument weight, buckets::Call &call) {
-    auto name =
-        function.getArgAttrOfType<StringAttr>(weight.getArgNumber(), parameterAttr);
-    if (auto found = parameterOf.find(name); found != parameterOf.end())
+  void describeWeight(StringAttr weight, buckets::Call &call) {
+    if (auto found = parameterOf.find(weight); found != parameterOf.end())
       call.parameter = static_cast<int32_t>(found->second);
     call.layer =
-        layers.try_emplace(layerOf(name.str()), static_cast<int32_t>(layers.size()))
+        layers.try_emplace(layerOf(weight.str()), static_cast<int32_t>(layers.size()))
             .first->second;
   }
 
@@ -197,6 +216,7 @@ private:
 
   func::FuncOp function;
   Block &block;
+  const Weights &weights;
   std::vector<Operation *> ops;
   llvm::DenseMap<Operation *, int32_t> numbers;
   std::map<std::string, int32_t> keys, layers;
@@ -245,6 +265,7 @@ struct OrderCommunicationPass
     options.autoBuckets = autoBuckets;
     options.minBytes = minBytes;
     options.minSplit = minSplit;
+    weights = weightsIn(getOperation());
     for (auto program : getOperation().getOps<ProgramOp>()) {
       llvm::SetVector<Operation *> steps;
       for (auto segment : program.getBody().front().getOps<SegmentOp>())
@@ -299,7 +320,7 @@ struct OrderCommunicationPass
 
   LogicalResult order(func::FuncOp function, buckets::Options options, Told &told) {
     const SmallVector<StringAttr> trained = trainedBy(function);
-    Step step(function, trained);
+    Step step(function, trained, weights);
     for (size_t k = 0; k < buckets::numCallKinds; ++k) {
       auto resolved =
           resolve(fusion.kinds[k], buckets::name(static_cast<buckets::CallKind>(k)),
@@ -342,6 +363,7 @@ struct OrderCommunicationPass
   }
 
   train::CommFusion fusion;
+  Weights weights;
 };
 } // namespace
 
