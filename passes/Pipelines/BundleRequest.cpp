@@ -91,8 +91,11 @@ Expected<Request> partita::requestOf(const std::string &bundle,
     return tl::unexpected(ok.error());
   model.dataFolders = dataFolders(bundle, source.weightsDir);
   if (plan->entry().stages.size() > 1) {
+    // An evaluation has the rows of a micro-batch, of which the plan would tell.
     if (source.plansStages)
       request.plan = std::move(*plan);
+    else if (request.evaluates)
+      request.cut.microBatches = plan->entry().accumulation.value_or(1);
     return request;
   }
   auto meshes = readMeshes(plan->entry().stages[0].mesh);

@@ -24,12 +24,14 @@ static constexpr int64_t mostProposalWork = 400'000;
 
 void partita::takeChoices(Job &job) {
   const std::optional<Plan> &plan = job.request.plan;
-  if (!plan || !job.request.train)
+  if (!job.request.train)
     return;
-  if (!job.feedback.recompute)
+  if (plan && !job.feedback.recompute)
     job.feedback.recompute = plan->entry().recompute;
-  if (!job.feedback.microBatches)
+  if (plan && !job.feedback.microBatches)
     job.feedback.microBatches = plan->entry().accumulation;
+  if (job.request.evaluates && job.request.cut.microBatches > 1)
+    job.feedback.microBatches = job.request.cut.microBatches;
   // An evaluation has the batch of a micro-batch, also where an option cut the step's.
   if (job.request.evaluates && job.feedback.microBatches)
     job.request.train->spec.choosesAccumulation = true;

@@ -140,9 +140,10 @@ def transformer(path, batch=8, length=8, width=32, heads=4, words=40, fused=Fals
     h = linear(norm(x, "ln_2"), "up", width, 4 * width)
     h = w.op("Mul", [h, w.op("Sigmoid", [h], "gate")], "silu")
     x = w.op("Add", [x, linear(h, "down", 4 * width, width)], "residual2")
+    x = norm(x, "ln_f")
     head = (w.op("Transpose", [table], "wte.turned") if tied
             else w.weight("head.weight", width, words))
-    x = w.op("MatMul", [norm(x, "ln_f"), head], "head")
+    x = w.op("MatMul", [x, head], "head")
     w.save(path, x, [batch, length, words])
     return ({"tokens": lambda r: r.integers(0, words, (batch, length))}, (batch, length),
             words)
