@@ -25,22 +25,33 @@ RATE, MOMENTUM = 1e-3, 0.9
 
 
 def make(name):
-    """A module, its input and its labels."""
+    """A module, its input and its labels; `resnet18-64` has pictures of 3x64x64."""
     import torch
     sys.path.insert(0, os.path.join(ROOT, "test", "Grad"))
     import torch_models
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    if name == "resnet18":
-        module, x = torch_models.ResNet(64, 1000), torch.randn(16, 3, 224, 224)
+    if name.startswith("resnet18"):
+        side = 64 if name.endswith("-64") else 224
+        module, x = torch_models.ResNet(64, 1000), torch.randn(16, 3, side, side)
         return module.train(), x, torch.randint(0, 1000, (16,))
     module = torch_models.Gpt(50257, 128, 768, 12, 12)
     tokens = torch.randint(0, 50257, (2, 129))
     return module.train(), tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def export(name, folder):
-    """The model, the specification and a file of data of four steps."""
+def specification(labels, optimizer="sgd", rate=RATE):
+    """The training file of a model whose labels are these."""
+    loss = {"kind": "softmax_cross_entropy", "of": "output", "labels": "labels"}
+    if labels.dim() > 1:
+        loss["axis"] = -1
+    kind = {"kind": optimizer, "lr": rate}
+    return {"loss": loss,
+            "optimizer": dict(kind, momentum=MOMENTUM) if optimizer == "sgd" else kind}
+
+
+def export(name, folder, batches=4):
+    """The model, the specification and a file of data that has the batch so many times."""
     import numpy as np
     import torch
     warnings.filterwarnings("ignore")
@@ -48,14 +59,10 @@ def export(name, folder):
     torch.onnx.export(module, (x,), os.path.join(folder, "model.onnx"), input_names=["x"],
                       output_names=["output"], training=torch.onnx.TrainingMode.TRAINING,
                       do_constant_folding=False, opset_version=17, dynamo=False)
-    loss = {"kind": "softmax_cross_entropy", "of": "output", "labels": "labels"}
-    if labels.dim() > 1:
-        loss["axis"] = -1
     with open(os.path.join(folder, "spec.json"), "w") as file:
-        json.dump({"loss": loss,
-                   "optimizer": {"kind": "sgd", "lr": RATE, "momentum": MOMENTUM}}, file)
-    np.savez(os.path.join(folder, "data.npz"), x=np.concatenate([x.numpy()] * 4),
-             labels=np.concatenate([labels.numpy()] * 4))
+        json.dump(specification(labels), file)
+    np.savez(os.path.join(folder, "data.npz"), x=np.concatenate([x.numpy()] * batches),
+             labels=np.concatenate([labels.numpy()] * batches))
 
 
 def torch_steps(name, how, steps, channels_last):
