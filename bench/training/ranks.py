@@ -50,10 +50,10 @@ MODELS = ("resnet18-64", "resnet18", "gpt2")
 RATES = {"sgd": RATE, "adamw": RATE / 10}
 RANKS, WARM, CHECKED, TOLERANCE = 2, 2, 3, 1e-3
 DATA_PARALLEL = ["--mesh", f"dp={RANKS}", "--mode", "data-parallel"]
-#: By form the arguments of the compile, and the level of optimizer_parallel.
+#: Arguments of the compile and level of optimizer_parallel, by form.
 OURS = {"auto": (["--mesh", f"r={RANKS}"], 0), "data-parallel": (DATA_PARALLEL, 0),
         "zero-3": (DATA_PARALLEL, 3)}
-#: By form of ours what it is compared with.
+#: Forms that each of ours is compared with.
 AGAINST = {"auto": ("ddp", "fsdp2"), "data-parallel": ("ddp", "fsdp2"), "zero-3": ("fsdp2",)}
 ORDER = ("auto", "ddp", "data-parallel", "fsdp2", "zero-3")
 

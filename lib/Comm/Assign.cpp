@@ -74,7 +74,7 @@ int32_t buckets::groupOf(const Fusion &fusion, int32_t parameter) {
   if (fusion.mode != Fusion::Mode::Index)
     return -1;
   auto end = std::ranges::upper_bound(fusion.index, parameter);
-  // Behind those that the file names.
+  // Numbers go on behind those that the file names.
   return static_cast<int32_t>(fusion.groups.size()) +
          static_cast<int32_t>(end - fusion.index.begin());
 }

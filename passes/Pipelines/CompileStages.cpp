@@ -138,7 +138,7 @@ private:
     if (!request.told.hints.empty())
       return makeError("--write-hints and stages of a pipeline do not go together: each "
                        "stage has hints of its own");
-    // What a request says of stages is of the step, whose places an evaluation has.
+    // Stages that a request names are of the step, whose places an evaluation has.
     if (const Feedback &step = now.feedback; request.evaluates && !step.groups.empty())
       places.besideStep(step);
     if (request.plan)

@@ -128,7 +128,7 @@ Expected<void> StagePlaces::place(int64_t stages) {
   if (auto ok = checkOrder(stages); !ok)
     return ok;
   const bool isGpipe = cut.schedule == StepSchedule{ScheduleKind::Gpipe};
-  // One stage in each: the order is that of the micro-batches.
+  // A group with one stage takes micro-batches in their order.
   order.round = groups == stages ? 1 : isGpipe ? cut.microBatches : groups;
   return {};
 }

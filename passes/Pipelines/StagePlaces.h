@@ -10,7 +10,7 @@
 
 namespace partita {
 
-/// Where the stages of an entry lie, as its request, hints, plan or an earlier entry say.
+/// Places of the stages of an entry, as its request, hints, plan or an earlier entry say.
 class StagePlaces {
 public:
   /// Both outlive the places. A plan may change what the request says of its cut.
@@ -33,7 +33,7 @@ public:
   /// Stages that are asked for before any is placed; 0: none.
   int32_t wanted() const;
 
-  /// One for all groups of ranks, or by group.
+  /// Meshes: a single one for all groups of ranks, or by group.
   std::vector<Mesh> meshes;
   StageOrder order;
   std::map<std::string, int32_t> planned; ///< by node, of a plan that is followed

@@ -41,7 +41,7 @@ struct SplitProgram {
 /// `stageOf` by op of the function's block, −1 for those without operands: weights and
 /// constants are in every stage that reads them, arguments too. A state is in one stage,
 /// by its name in `stageOfState`, else in the first that reads it; others get its value.
-/// What an op reads is in its stage or an earlier one.
+/// Operands of an op are in its stage or an earlier one.
 SplitProgram splitStages(mlir::func::FuncOp function, const std::vector<int32_t> &stageOf,
                          const std::map<std::string, int32_t> &stageOfState = {});
 

@@ -47,8 +47,8 @@ struct Op {
 /// bucket.
 struct Fusion {
   enum class Mode : uint8_t {
-    /// By size, at most `Options::autoBuckets` of a step, the last one small; gathers of
-    /// weights by layer.
+    /// Cut by size, at most `Options::autoBuckets` of a step, the last one small; gathers
+    /// of weights are cut by layer.
     Auto,
     Size,  ///< in the order in which they are ready, up to `bytes`
     Index, ///< by parameter: a bucket ends before each number of `index`

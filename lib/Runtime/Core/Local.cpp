@@ -42,7 +42,7 @@ static int availableCpus() {
 
 namespace {
 
-/// What a rank sleeps on, or the threads that move data meanwhile.
+/// Bell that a rank sleeps on, or threads that move data meanwhile.
 struct alignas(64) Bell {
   std::atomic<uint32_t> rings{0};
   std::atomic<uint32_t> asleep{0};

@@ -8,7 +8,7 @@
 
 namespace partita::runtime::local {
 
-/// Where a member's buffers are during one collective: source and target of each item.
+/// Places of a member's buffers during one collective: source and target of each item.
 struct alignas(64) Slot {
   void *const *places = nullptr;
 
@@ -20,7 +20,7 @@ struct alignas(64) Slot {
   }
 };
 
-/// Where the members of a group meet for the calls of one handle, one call after the
+/// Meeting of the members of a group for the calls of one handle, one call after the
 /// other. The counts only grow (and wrap): call k is met when one has reached k ·
 /// members.
 struct Meeting {

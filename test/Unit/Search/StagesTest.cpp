@@ -413,7 +413,7 @@ TEST_CASE("stages: a program beside another has its nodes where those are") {
   // Nodes that the other has not follow what they read, or come to who reads them.
   CHECK(found({{"a", 0}, {"b", 1}, {"c", 2}}, {{"s", 1}}) ==
         Stages{{"a", 0}, {"b", 1}, {"new", 1}, {"c", 2}, {"hot", 2}, {"loss", 2}});
-  // What reads a later stage, or a state there, is there too.
+  // Readers of a later stage, or of a state there, are there too.
   CHECK(found({{"a", 1}, {"b", 0}, {"c", 1}}, {{"s", 2}}) ==
         Stages{{"a", 1}, {"b", 2}, {"new", 2}, {"c", 2}, {"hot", 2}, {"loss", 2}});
   CHECK(found({}, {})["loss"] == 0);
