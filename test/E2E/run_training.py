@@ -279,6 +279,45 @@ def buckets(command, work):
             raise RuntimeError("the ways do not differ")
 
 
+def threads(command, work):
+    """Threads beside the ranks receive data, and states have the same bits."""
+    step = Step(command, work, "transformer", {
+        "optimizer": OPTIMIZERS["adamw"],
+        "optimizer_parallel": {"enable": True, "level": 3, "threshold_kb": 0}},
+                ["--mesh", "dp=2", "--mode", "data-parallel"])
+    feeds = list(step.feeds(4))
+    np.savez(f"{work}/rows.npz",
+             **{name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
+
+    def run(place, *words):
+        done = subprocess.run([command, "run", step.bundle, "--data", f"{work}/rows.npz",
+                               "--epochs", "3", "--state-dir", f"{work}/{place}", *words],
+                              capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{words}: {done.stderr}")
+        with open(f"{work}/{place}/state.safetensors", "rb") as file:
+            return done.stdout, file.read()
+
+    _, expected = run("none")
+    for words in (["--comm-threads", "1"], ["--comm-threads", "3"],
+                  ["--comm-threads", "1", "--transport", "mpi"]):
+        moved, tries = 0, 0
+        while moved == 0 and tries < 5:  # on busy cores such a thread may come too late
+            told, states = run("-".join([*words, str(tries)]), *words)
+            moved = int(re.search(r"threads beside the ranks received (\d+) B", told)[1])
+            tries += 1
+            if states != expected:
+                raise RuntimeError(f"{words}: other bits")
+        if moved == 0:
+            raise RuntimeError(f"{words}: nothing was received meanwhile")
+        print(f"{' '.join(words)}: the same bits, {moved:,} B received meanwhile")
+    done = subprocess.run([command, "run", step.bundle, "--data", f"{work}/rows.npz",
+                           "--transport", "mpi", "--comm-threads", "2"],
+                          capture_output=True, text=True)
+    if done.returncode == 0 or "one thread beside it at most" not in done.stderr:
+        raise RuntimeError(f"two threads beside a rank of MPI: {done.stderr}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("partita")
@@ -297,6 +336,7 @@ def main():
         schedules(command, work)
         variants(command, work)
         buckets(command, work)
+        threads(command, work)
         data = "data-parallel"
         short = [(mesh("dp=2", data), 0), (mesh("dp=4", data), 1), (mesh("dp=4", data), 3),
                  (mesh("dp=2,tp=2"), 0)]
