@@ -94,7 +94,7 @@ private:
   /// in some order a share, a sign, and a factor that the second one has, too.
   bool isLessMean(const Term &mean, const Term &term) const {
     auto stretched = mean.value.getDefiningOp<BroadcastOp>();
-    if (mean.factor || !stretched)
+    if (mean.factor || !stretched || !isEqualInSum(stretched.getInput()))
       return false;
     bool isNegative = mean.isNegative, isShare = false;
     Value at = unreshaped(stretched.getInput()), factor;
