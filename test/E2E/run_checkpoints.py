@@ -10,6 +10,7 @@ on in any other; a full disk, a folder that cannot be written, signals and what 
 told, and leave the generations that there are.
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -673,18 +674,21 @@ def main():
         check_parts(work)
         cases = [(plan, transport) for plan in ("dp", "tp", "zero3")
                  for transport in ("local", "mpi")]
-        for plan, transport in tier.sample("checkpoint-kills", cases,
-                                           kind=lambda case: case[1]):
-            check_kills(work, plan, transport, draw, kills, reference[plan])
-        check_signals(work, reference["zero3"])
-        check_restarts(work, reference["zero3"])
-        check_disks(work)
-        check_fits(work, reference["dp"])
-        check_words(work)
-        check_export(work)
-        check_infinite(work)
-        check_python(work)
-        check_forms(work, reference["one"])
+        # A run that lost a rank pauses before it starts again.
+        with concurrent.futures.ThreadPoolExecutor(1) as beside:
+            restarts = beside.submit(check_restarts, work, reference["zero3"])
+            for plan, transport in tier.sample("checkpoint-kills", cases,
+                                               kind=lambda case: case[1]):
+                check_kills(work, plan, transport, draw, kills, reference[plan])
+            check_signals(work, reference["zero3"])
+            check_disks(work)
+            check_fits(work, reference["dp"])
+            check_words(work)
+            check_export(work)
+            check_infinite(work)
+            check_python(work)
+            check_forms(work, reference["one"])
+            restarts.result()
 
 
 if __name__ == "__main__":

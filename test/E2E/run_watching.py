@@ -8,6 +8,8 @@ stops there, or skips the step, which then changes no state; the log has rates, 
 count, and the norm of gradients; `--metrics` tells the same over HTTP while the run goes on.
 """
 import argparse
+import concurrent.futures
+import itertools
 import json
 import os
 import re
@@ -41,7 +43,7 @@ def write_model(path):
 
 class Work:
     def __init__(self, compiler, run, folder):
-        self.partita, self.command, self.folder, self.count = compiler, run, folder, 0
+        self.partita, self.command, self.folder, self.count = compiler, run, folder, itertools.count()
         draw = np.random.default_rng(3)
         write_model(f"{folder}/model.onnx")
         self.x = draw.normal(0, 1, (ROWS, 12)).astype(np.float32)
@@ -62,17 +64,16 @@ class Work:
         spec = {"loss": {"kind": "softmax_cross_entropy", "of": "fc2", "labels": "labels",
                          "axis": -1, **(loss or {})},
                 "optimizer": {"kind": "adamw", "lr": 0.01}, **more}
-        with open(f"{self.folder}/spec.json", "w") as file:
+        with open(f"{self.folder}/{name}.json", "w") as file:
             json.dump(spec, file)
         done = subprocess.run(
             [self.partita, "compile", f"{self.folder}/model.onnx", "-o", f"{self.folder}/{name}",
-             "--train", f"{self.folder}/spec.json", *arguments], capture_output=True, text=True)
+             "--train", f"{self.folder}/{name}.json", *arguments], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stderr)
 
     def place(self):
-        self.count += 1
-        path = f"{self.folder}/place-{self.count}"
+        path = f"{self.folder}/place-{next(self.count)}"
         os.mkdir(path)
         return path
 
@@ -328,11 +329,14 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Work(arguments.partita, arguments.run, folder)
-        check_stop(work)
         check_skip(work)
-        check_names(work)
-        check_log(work)
-        check_metrics(work)
+        # Launchers of MPI wait more than they work.
+        with concurrent.futures.ThreadPoolExecutor(1) as beside:
+            metrics = beside.submit(check_metrics, work)
+            check_stop(work)
+            check_names(work)
+            check_log(work)
+            metrics.result()
 
 
 if __name__ == "__main__":
