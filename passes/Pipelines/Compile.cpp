@@ -248,13 +248,12 @@ Expected<void> Compiler::annotate() {
   });
 }
 
-/// Copies marked ops for the backward pass; then all conversions are there to be priced.
+/// Copies marked ops for the backward pass and combines moments; then all conversions are
+/// there to be priced.
 Expected<void> Compiler::recompute() {
-  Expected<void> ok;
   bool isMarked = false;
   module->walk([&](Operation *op) { isMarked |= op->hasAttr(recomputeAttr); });
-  if (isMarked)
-    ok = runPasses("02b-recomputed", buildRecomputePipeline);
+  auto ok = runPasses(isMarked ? "02b-recomputed" : "", buildRecomputePipeline);
   price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
   return ok;
 }

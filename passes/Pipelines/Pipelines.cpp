@@ -2,6 +2,7 @@
 #include "passes/Pipelines/Pipelines.h"
 
 #include "dialects/Dist/Dist.h"
+#include "partita/Comm/Order.h"
 #include "passes/Codegen/Targets/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Passes.h"
@@ -64,13 +65,21 @@ void partita::buildPlanPipeline(OpPassManager &manager, const ShardPassOptions &
   buildConversionsPipeline(manager, options.explain);
 }
 
-void partita::buildRecomputePipeline(OpPassManager &manager) {
+/// Last changes of a planned program: behind them its conversions are those of the ranks.
+static void addLastConversions(OpPassManager &manager) {
   manager.addPass(createRecomputePass());
+  CombineMomentsPassOptions moments;
+  moments.mostBytes = buckets::Options{}.joinBytes;
+  manager.addPass(createCombineMomentsPass(moments));
+}
+
+void partita::buildRecomputePipeline(OpPassManager &manager) {
+  addLastConversions(manager);
   manager.addPass(createVerifyPlannedPass());
 }
 
 void partita::buildRanksPipeline(OpPassManager &manager) {
-  manager.addPass(createRecomputePass());
+  addLastConversions(manager);
   manager.addPass(createPartitionPass());
   manager.addPass(createVerifyPartitionedPass());
 }

@@ -5,8 +5,9 @@
 // kernels and calls before there is any code (partita/Kernels/Group.h).
 //
 // Not seen: what an op becomes whose local form is exact only in other words
-// (rewriteForSplit), readings that are given up and made anew (epochs that a plan does
-// not have yet), attentions.
+// (rewriteForSplit), moments of a norm that are gathered together (CombineMomentsPass),
+// readings that are given up and made anew (epochs that a plan does not have yet),
+// attentions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_LOCALPROGRAM_H
