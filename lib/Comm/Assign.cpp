@@ -132,6 +132,23 @@ private:
     add(bucket);
   }
 
+  /// A bucket is a layer, so that gradients of few layers are whole at a time; one of few
+  /// bytes takes the next layer, too.
+  void cutByLayer(const std::vector<int32_t> &members) {
+    std::vector<int32_t> bucket;
+    int64_t bytes = 0;
+    for (int32_t member : members) {
+      const Call &call = callOf(member);
+      if (!bucket.empty() && bytes >= options.joinBytes &&
+          callOf(bucket.back()).layer != call.layer) {
+        add(bucket);
+        bucket.clear(), bytes = 0;
+      }
+      bucket.push_back(member), bytes += call.bytes;
+    }
+    add(bucket);
+  }
+
   /// Few buckets, of which the last is small.
   void cutEvenly(const std::vector<int32_t> &members) {
     int64_t total = 0;
@@ -143,6 +160,9 @@ private:
     double left = options.lastShare * double(total);
     // A last member that is too large is overtaken by those before it.
     const bool overtakes = double(callOf(members.back()).bytes) > left;
+    const bool isLayered = callOf(members.front()).layer >= 0;
+    if (isLayered && !overtakes)
+      return cutByLayer(members);
     std::vector<int32_t> body, last;
     for (size_t i = members.size(); i-- > 0;) {
       auto bytes = double(callOf(members[i]).bytes);
@@ -154,7 +174,9 @@ private:
       // Activations of no earlier layer wait for the end.
       left -= isLast || mayBeLast ? bytes : 0;
     }
-    if (!body.empty())
+    if (isLayered)
+      cutByLayer(body);
+    else if (!body.empty())
       cutBySize(body, limit);
     if (!last.empty())
       add(last, overtakes);

@@ -55,7 +55,7 @@ Gathers::Gathers(const std::vector<Op> &ops, const Options &options)
   Filler filler(ops, options, *this);
   for (size_t o = 0; o < ops.size(); ++o)
     if (const std::optional<Call> &call = ops[o].call;
-        call && call->layer >= 0 &&
+        call && call->gathersWeight() &&
         options.fusion[static_cast<size_t>(call->kind)].mode != Fusion::Mode::Alone)
       filler.add(static_cast<int32_t>(o));
 }

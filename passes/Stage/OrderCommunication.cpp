@@ -69,9 +69,13 @@ Weights weightsIn(ModuleOp module) {
 class Step {
 public:
   Step(func::FuncOp function, ArrayRef<StringAttr> trained, const Weights &weights)
-      : function(function), block(function.front()), weights(weights) {
+      : function(function), block(function.front()), weights(weights), trained(trained) {
     for (auto [number, name] : llvm::enumerate(trained))
       parameterOf[name] = number;
+    for (const BlockArgument argument : function.getArguments())
+      if (StringAttr weight = weights.lookup(argument))
+        if (auto layout = dist::argumentLayout(function, argument.getArgNumber()))
+          shardedOver[weight] = layout.getLayout().shardingAxes();
     for (Operation &op : block) {
       numbers[&op] = static_cast<int32_t>(ops.size());
       ops.push_back(&op);
@@ -141,6 +145,8 @@ private:
     if (StringAttr weight =
             *kind == buckets::CallKind::AllGather ? weightOf(op) : StringAttr())
       describeWeight(weight, *result.call);
+    if (*kind == buckets::CallKind::ReduceScatter && result.call->parameter >= 0)
+      describeGradient(step.getAxes(), *result.call);
     return result;
   }
 
@@ -161,9 +167,21 @@ private:
   void describeWeight(StringAttr weight, buckets::Call &call) {
     if (auto found = parameterOf.find(weight); found != parameterOf.end())
       call.parameter = static_cast<int32_t>(found->second);
-    call.layer =
-        layers.try_emplace(layerOf(weight.str()), static_cast<int32_t>(layers.size()))
-            .first->second;
+    call.layer = layerNumber(weight);
+  }
+
+  /// The gradient of a weight that lies in parts goes to where these are.
+  void describeGradient(ArrayRef<AxisRef> axes, buckets::Call &call) {
+    StringAttr weight = trained[static_cast<size_t>(call.parameter)];
+    const AxisList parts = shardedOver.lookup(weight);
+    if (llvm::all_of(
+            axes, [&](const AxisRef &axis) { return llvm::is_contained(parts, axis); }))
+      call.layer = layerNumber(weight);
+  }
+
+  int32_t layerNumber(StringAttr weight) {
+    return layers.try_emplace(layerOf(weight.str()), static_cast<int32_t>(layers.size()))
+        .first->second;
   }
 
   /// The parameter that an update of what the collective gives is for, or one that made
@@ -220,7 +238,9 @@ private:
   std::vector<Operation *> ops;
   llvm::DenseMap<Operation *, int32_t> numbers;
   std::map<std::string, int32_t> keys, layers;
+  ArrayRef<StringAttr> trained; ///< parameters
   llvm::DenseMap<StringAttr, size_t> parameterOf;
+  llvm::DenseMap<StringAttr, AxisList> shardedOver; ///< by a weight's name
   std::vector<buckets::Op> described;
 };
 

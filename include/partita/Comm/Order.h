@@ -31,9 +31,11 @@ struct Call {
   int64_t held = 0;  ///< bytes of both, once where they are one place
   /// The trained parameter, in the model's order, whose gradient or values these are.
   int32_t parameter = -1;
-  /// A sharded weight is gathered, which nothing is computed for: the number of the layer
-  /// that reads it. −1: no such gather.
+  /// The number of the layer whose sharded weight is gathered, which nothing is computed
+  /// for, or gets its part of a gradient. −1: neither.
   int32_t layer = -1;
+
+  bool gathersWeight() const { return kind == CallKind::AllGather && layer >= 0; }
 };
 
 struct Op {
@@ -47,8 +49,8 @@ struct Op {
 /// bucket.
 struct Fusion {
   enum class Mode : uint8_t {
-    /// Cut by size, at most `Options::autoBuckets` of a step, the last one small; gathers
-    /// of weights are cut by layer.
+    /// Cut by size, about `Options::autoBuckets` of a step, the last one small; gathers of
+    /// sharded weights and their gradients' parts are cut by layer.
     Auto,
     Size,  ///< in the order in which they are ready, up to `bytes`
     Index, ///< by parameter: a bucket ends before each number of `index`

@@ -121,7 +121,7 @@ std::string wrong(const std::vector<Op> &ops, const Order &order,
           return "bucket " + std::to_string(number) + " starts too early";
       // The weights of a layer do not count, but may be of one layer alone.
       const bool isWeights =
-          ops[static_cast<size_t>(order.buckets[n][0])].call->layer >= 0;
+          ops[static_cast<size_t>(order.buckets[n][0])].call->gathersWeight();
       if (isWeights && std::exchange(flyingWeights, true))
         return "bucket " + std::to_string(number) + " is of a second layer";
       if (!isWeights)
@@ -131,7 +131,7 @@ std::string wrong(const std::vector<Op> &ops, const Order &order,
         return "bucket " + std::to_string(number) + " starts twice, or as one too many";
       continue;
     }
-    const bool isWeights = ops[static_cast<size_t>(order.buckets[n][0])].call->layer >= 0;
+    const bool isWeights = ops[static_cast<size_t>(order.buckets[n][0])].call->gathersWeight();
     if (isWeights ? !std::exchange(flyingWeights, false) : flying.erase(number) == 0)
       return "bucket " + std::to_string(number) + " does not fly";
     for (int32_t member : order.buckets[n])
@@ -189,6 +189,39 @@ TEST_CASE("small weight gradients stand behind the start of a large last one") {
   CHECK(wrong(ops, plain, fixed) == "");
   CHECK(plain.earlyBytes < plain.gradientBytes * 3 / 4);
   CHECK(plain.earlyBytes >= plain.gradientBytes * 65 / 100);
+}
+
+TEST_CASE("parts of gradients come layer by layer where weights lie in parts") {
+  // Two parameters a layer, of as many bytes; the smallest layers share a call.
+  const std::vector<int64_t> bytes{1 << 10, 1 << 10, 2 << 10, 2 << 10, 1 << 20, 1 << 20,
+                                   8 << 20, 8 << 20, 1 << 20, 1 << 20};
+  auto ops = stack(bytes).done();
+  for (Op &op : ops)
+    if (op.call && op.call->parameter >= 0) {
+      op.call->kind = CallKind::ReduceScatter;
+      op.call->key = 3;
+      op.call->layer = op.call->parameter / 2;
+    }
+  auto parametersOf = [&](const Order &order) {
+    std::vector<std::set<int32_t>> result;
+    for (const auto &bucket : order.buckets) {
+      std::set<int32_t> parameters;
+      for (int32_t member : bucket)
+        parameters.insert(ops[static_cast<size_t>(member)].call->parameter);
+      if (*parameters.begin() >= 0)
+        result.push_back(parameters);
+    }
+    return result;
+  };
+  Order order = orderOf(ops, {});
+  CHECK(wrong(ops, order, {}) == "");
+  CHECK(parametersOf(order) ==
+        std::vector<std::set<int32_t>>{{8, 9}, {6, 7}, {4, 5}, {0, 1, 2, 3}});
+  // Weights that are whole: few buckets, whatever the layers.
+  for (Op &op : ops)
+    if (op.call)
+      op.call->layer = -1;
+  CHECK(parametersOf(orderOf(ops, {})) != parametersOf(order));
 }
 
 TEST_CASE("sums of updates are calls of their own") {
