@@ -504,7 +504,7 @@ def main():
         if done.returncode:
             raise RuntimeError(done.stderr)
         reference_place = work.place("reference")
-        steps = 400 if arguments.hosts else 100 + 200 * arguments.times
+        steps = 400 if arguments.hosts else 100 + 100 * arguments.times
         work.run("step/worlds/2", reference_place, "--steps", str(steps))
         reference = losses(reference_place)
         if arguments.hosts:

@@ -251,7 +251,7 @@ CASES = {
                    ["--transport", "mpi"]),
 }
 # Bundles that the checks behind the cases use too; the quick tier deals the others.
-SHARED = ("mlp", "zero3", "numbers", "folded")
+SHARED = ("mlp", "few", "zero3", "numbers", "folded")
 STEPS, EVERY = 5, 2
 
 
@@ -281,7 +281,7 @@ def check_case(work, name):
 def check_tools(work):
     """Everything else reads a bundle of two entries."""
     check_stages(work)
-    bundle = f"{work.folder}/zero3"
+    bundle = f"{work.folder}/few"
     for words in ([], ["--entry", "evaluate"], ["--entry", "main"]):
         if "equal" not in (text := work.tool("verify", bundle, *words)):
             raise RuntimeError(f"verify {words}: {text}")
@@ -294,7 +294,7 @@ def check_tools(work):
     stages = sorted(it for it in os.listdir(bundle) if it.endswith(".so"))
     if len(stages) != 2:
         raise RuntimeError(f"the programs are {stages}")
-    model, _, words, more, _ = CASES["zero3"]
+    model, _, words, more, _ = CASES["few"]
     # A plan of both is followed; its strategies are those of the plan.
     work.compile("again", model, [*words, "--plan", f"{bundle}/plan.json"], **more)
     again = json.load(open(f"{work.folder}/again/plan.json"))
@@ -321,7 +321,7 @@ def check_tools(work):
             raise RuntimeError(f"from {level}: no evaluation")
     weights = [sum(os.path.getsize(f"{work.folder}/{name}/{file}")
                    for file in os.listdir(f"{work.folder}/{name}") if "weights" in file)
-               for name in ("zero3", "alone")]
+               for name in ("few", "alone")]
     if weights[0] != weights[1]:
         raise RuntimeError(f"weights have {weights} bytes with and without evaluation")
 
@@ -673,7 +673,7 @@ def check_errors(work):
     refused("10 rows, which batches of 8 do not divide", *held("ten"), bundle="numbers",
             model="squared")
     refused("has no entry 'evaluate'; compile it with \"evaluate\": true", *held("good"),
-            bundle="alone", model="dropping")
+            bundle="alone", model="mlp")
     refused("the entry 'evaluate' trains nothing", *held("good"), "--entry", "evaluate",
             "--input", f"row_weights={work.folder}/weights.npz")
     refused("--eval-every", *held("good", "--eval-every", "0"))
