@@ -309,18 +309,22 @@ struct OrderCommunicationPass
   }
 
   /// Step: updates parameters. Trip: computes cotangents for others to update by, as a
-  /// micro-batch or the backward segment of a stage does. Other: the rest, and what has
-  /// calls that are started already.
+  /// micro-batch or the backward segment of a stage does, or reads weights, as a forward
+  /// segment and an evaluation do. Other: the rest, and what has calls that are started
+  /// already.
   enum class Part { Step, Trip, Other };
-  static Part partOf(func::FuncOp function) {
-    bool isBackward = false, updates = false;
+  Part partOf(func::FuncOp function) const {
+    bool isTrip = llvm::any_of(function.getArguments(), [&](BlockArgument argument) {
+      return weights.contains(argument);
+    });
+    bool updates = false;
     for (Operation &op : function.front()) {
       if (isa<StartOp>(op))
         return Part::Other;
-      isBackward |= dist::phaseOf(&op) == Phase::Backward;
+      isTrip |= dist::phaseOf(&op) == Phase::Backward;
       updates |= dist::phaseOf(&op) == Phase::Update;
     }
-    return updates ? Part::Step : isBackward ? Part::Trip : Part::Other;
+    return updates ? Part::Step : isTrip ? Part::Trip : Part::Other;
   }
 
   /// Sums over the functions of a program that update parameters.
