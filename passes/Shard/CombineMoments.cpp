@@ -34,7 +34,7 @@ struct Moments {
   Mean mean, variance;
   SmallVector<int64_t> axes; ///< that are reduced, ascending
   Layout layout;             ///< of the tensor
-  /// By dim of the tensor how many groups ranks split it into; 1: it is not reduced.
+  /// Groups into which ranks split each dim of the tensor; 1: the dim is not reduced.
   SmallVector<int64_t> groups;
 
   int64_t numGroups() const {
@@ -43,7 +43,7 @@ struct Moments {
       result *= count;
     return result;
   }
-  /// Of both moments of all groups.
+  /// Bytes of both moments of all groups.
   int64_t gatheredBytes() {
     auto type = cast<RankedTensorType>(mean.whole.getType());
     return 2 * numGroups() * type.getNumElements() * type.getElementTypeBitWidth() / 8;

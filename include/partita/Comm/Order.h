@@ -49,8 +49,8 @@ struct Op {
 /// bucket.
 struct Fusion {
   enum class Mode : uint8_t {
-    /// Cut by size, about `Options::autoBuckets` of a step, the last one small; gathers of
-    /// sharded weights and their gradients' parts are cut by layer.
+    /// Cut by size, about `autoBuckets` of a step, the last one small; gathers of sharded
+    /// weights and parts of their gradients are cut by layer.
     Auto,
     Size,  ///< in the order in which they are ready, up to `bytes`
     Index, ///< by parameter: a bucket ends before each number of `index`
