@@ -131,7 +131,8 @@ std::string wrong(const std::vector<Op> &ops, const Order &order,
         return "bucket " + std::to_string(number) + " starts twice, or as one too many";
       continue;
     }
-    const bool isWeights = ops[static_cast<size_t>(order.buckets[n][0])].call->gathersWeight();
+    const bool isWeights =
+        ops[static_cast<size_t>(order.buckets[n][0])].call->gathersWeight();
     if (isWeights ? !std::exchange(flyingWeights, false) : flying.erase(number) == 0)
       return "bucket " + std::to_string(number) + " does not fly";
     for (int32_t member : order.buckets[n])
@@ -193,8 +194,8 @@ TEST_CASE("small weight gradients stand behind the start of a large last one") {
 
 TEST_CASE("parts of gradients come layer by layer where weights lie in parts") {
   // Two parameters a layer, of as many bytes; the smallest layers share a call.
-  const std::vector<int64_t> bytes{1 << 10, 1 << 10, 2 << 10, 2 << 10, 1 << 20, 1 << 20,
-                                   8 << 20, 8 << 20, 1 << 20, 1 << 20};
+  const std::vector<int64_t> bytes{1 << 10, 1 << 10, 2 << 10, 2 << 10, 1 << 20,
+                                   1 << 20, 8 << 20, 8 << 20, 1 << 20, 1 << 20};
   auto ops = stack(bytes).done();
   for (Op &op : ops)
     if (op.call && op.call->parameter >= 0) {
