@@ -79,6 +79,11 @@ int32_t buckets::groupOf(const Fusion &fusion, int32_t parameter) {
          static_cast<int32_t>(end - fusion.index.begin());
 }
 
+bool buckets::fitsLayer(const Call &call, const Call &last, int64_t bytes,
+                        const Options &options) {
+  return call.layer == last.layer || bytes < options.joinBytes;
+}
+
 namespace {
 /// The members that may be in one bucket, on their way there.
 class Cutter {
@@ -117,39 +122,36 @@ private:
                      isPutOff});
   }
 
-  /// A bucket takes what fits; a larger member is alone.
+  /// A bucket takes members, in their order, as long as `fits(member, last, bytes)`: the
+  /// next one, the one before it, bytes so far.
+  template <typename Fits> void cutWhere(const std::vector<int32_t> &members, Fits fits) {
+    std::vector<int32_t> bucket;
+    int64_t bytes = 0;
+    for (int32_t member : members) {
+      if (!bucket.empty() && !fits(callOf(member), callOf(bucket.back()), bytes)) {
+        add(bucket);
+        bucket.clear(), bytes = 0;
+      }
+      bucket.push_back(member), bytes += callOf(member).bytes;
+    }
+    add(bucket);
+  }
+
+  /// A member that is larger than the limit is alone.
   void cutBySize(const std::vector<int32_t> &members, int64_t limit) {
-    std::vector<int32_t> bucket;
-    int64_t bytes = 0;
-    for (int32_t member : members) {
-      int64_t own = callOf(member).bytes;
-      if (!bucket.empty() && bytes + own > limit) {
-        add(bucket);
-        bucket.clear(), bytes = 0;
-      }
-      bucket.push_back(member), bytes += own;
-    }
-    add(bucket);
+    cutWhere(members, [&](const Call &call, const Call &, int64_t bytes) {
+      return bytes + call.bytes <= limit;
+    });
   }
 
-  /// A bucket is a layer, so that gradients of few layers are whole at a time; one of few
-  /// bytes takes the next layer, too.
+  /// Gradients of few layers are whole at a time.
   void cutByLayer(const std::vector<int32_t> &members) {
-    std::vector<int32_t> bucket;
-    int64_t bytes = 0;
-    for (int32_t member : members) {
-      const Call &call = callOf(member);
-      if (!bucket.empty() && bytes >= options.joinBytes &&
-          callOf(bucket.back()).layer != call.layer) {
-        add(bucket);
-        bucket.clear(), bytes = 0;
-      }
-      bucket.push_back(member), bytes += call.bytes;
-    }
-    add(bucket);
+    cutWhere(members, [&](const Call &call, const Call &last, int64_t bytes) {
+      return fitsLayer(call, last, bytes, options);
+    });
   }
 
-  /// Few buckets, of which the last is small.
+  /// Few buckets, of which the last is small, or one for each layer.
   void cutEvenly(const std::vector<int32_t> &members) {
     int64_t total = 0;
     for (int32_t member : members)
@@ -161,14 +163,12 @@ private:
     // A last member that is too large is overtaken by those before it.
     const bool overtakes = double(callOf(members.back()).bytes) > left;
     const bool isLayered = callOf(members.front()).layer >= 0;
-    if (isLayered && !overtakes)
-      return cutByLayer(members);
     std::vector<int32_t> body, last;
     for (size_t i = members.size(); i-- > 0;) {
       auto bytes = double(callOf(members[i]).bytes);
       bool mayBeLast =
           overtakes ? options.movesWeights && i + 1 < members.size() && isMade(members[i])
-                    : last.size() + i + 1 == members.size();
+                    : !isLayered && last.size() + i + 1 == members.size();
       bool isLast = mayBeLast && bytes <= left;
       (isLast ? last : body).insert((isLast ? last : body).begin(), members[i]);
       // Activations of no earlier layer wait for the end.
@@ -176,10 +176,9 @@ private:
     }
     if (isLayered)
       cutByLayer(body);
-    else if (!body.empty())
+    else
       cutBySize(body, limit);
-    if (!last.empty())
-      add(last, overtakes);
+    add(last, overtakes);
   }
 
   /// Whether the member's source is made by products that may be put off.

@@ -25,6 +25,9 @@ private:
 
 /// The bucket that a rule says for a parameter, whatever is near it; −1: none.
 int32_t groupOf(const Fusion &fusion, int32_t parameter);
+/// Tells if a call of so many bytes, whose last member is `last`, takes one more: of the
+/// same layer, or as a layer of few bytes takes as long as one of somewhat more.
+bool fitsLayer(const Call &call, const Call &last, int64_t bytes, const Options &options);
 /// More items than a call may have are several calls.
 inline constexpr size_t mostMembers = 1024;
 

@@ -39,8 +39,7 @@ private:
       return group == other;
     if (fusion.mode == Fusion::Mode::Size)
       return bytes + call.bytes <= fusion.bytes;
-    // A layer of few bytes takes as long as one of somewhat more.
-    return call.layer == before.layer || bytes < options.joinBytes;
+    return fitsLayer(call, before, bytes, options);
   }
 
   const std::vector<Op> &ops;
