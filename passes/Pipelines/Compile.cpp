@@ -250,10 +250,10 @@ Expected<void> Compiler::annotate() {
 
 /// Copies marked ops for the backward pass and combines moments; then all conversions are
 /// there to be priced.
-Expected<void> Compiler::recompute() {
+Expected<void> Compiler::completeConversions() {
   bool isMarked = false;
   module->walk([&](Operation *op) { isMarked |= op->hasAttr(recomputeAttr); });
-  auto ok = runPasses(isMarked ? "02b-recomputed" : "", buildRecomputePipeline);
+  auto ok = runPasses(isMarked ? "02b-recomputed" : "", buildLastConversionsPipeline);
   price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
   return ok;
 }
@@ -339,7 +339,7 @@ Expected<void> Compiler::partition() {
                             [](PassManager &manager) {
                               manager.addPass(createVerifyPartitionedPass());
                             })
-                : recompute().and_then([&] { return cutStep(); }).and_then([&] {
+                : completeConversions().and_then([&] { return cutStep(); }).and_then([&] {
                     return runPasses("03-partitioned", buildRanksPipeline);
                   });
   if (!ok)

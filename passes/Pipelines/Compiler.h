@@ -152,7 +152,7 @@ public:
   /// The first half of it: strategies stand on ops, conversions are no ops yet.
   Expected<void> decide();
   /// L2 without marks: what the backward pass computes again is there twice.
-  Expected<void> recompute();
+  Expected<void> completeConversions();
   /// L3: one rank's program.
   Expected<void> partition();
   /// L4: who runs what when.

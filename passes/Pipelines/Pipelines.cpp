@@ -73,7 +73,7 @@ static void addLastConversions(OpPassManager &manager) {
   manager.addPass(createCombineMomentsPass(moments));
 }
 
-void partita::buildRecomputePipeline(OpPassManager &manager) {
+void partita::buildLastConversionsPipeline(OpPassManager &manager) {
   addLastConversions(manager);
   manager.addPass(createVerifyPlannedPass());
 }

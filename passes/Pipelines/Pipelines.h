@@ -33,9 +33,11 @@ void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});
 /// Strategies, conversions, and the gate of L2.
 void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &options);
-/// Copies ops that are marked to be computed again, and the gate of L2.
-void buildRecomputePipeline(mlir::OpPassManager &manager);
-/// One rank's program, of a plan with or without marks, and the gate of L3.
+/// Copies ops that are marked to be computed again, combines moments of norms, and the
+/// gate of L2: then a planned program has the conversions that ranks make.
+void buildLastConversionsPipeline(mlir::OpPassManager &manager);
+/// One rank's program, of a plan before or behind its last conversions, and the gate of
+/// L3.
 void buildRanksPipeline(mlir::OpPassManager &manager);
 /// Collectives that may be one call, or in flight where another one starts.
 struct CommunicationOrder {
