@@ -247,9 +247,7 @@ private:
   Layout layout, local, everywhere, whole;
   bool isPlaced = true;
 };
-} // namespace
 
-namespace {
 struct CombineMomentsPass : partita::impl::CombineMomentsPassBase<CombineMomentsPass> {
   using CombineMomentsPassBase::CombineMomentsPassBase;
 
@@ -273,13 +271,15 @@ private:
     ++numCombined;
     moments.mean.whole.getResult().replaceAllUsesWith(combined->first);
     moments.variance.whole.getResult().replaceAllUsesWith(combined->second);
-    for (Mean *mean : {&moments.variance, &moments.mean}) {
-      Operation *input = mean->sum.getInput().getDefiningOp();
-      for (Operation *op : {mean->whole.getOperation(), mean->share.getOperation(),
-                            mean->sum.getOperation(), input})
-        if (op && op->use_empty() && (op != input || mean == &moments.variance))
-          op->erase();
-    }
+    Operation *squares = moments.variance.sum.getInput().getDefiningOp();
+    Operation *distances = squares->getOperand(0).getDefiningOp();
+    for (Operation *op :
+         {moments.variance.whole.getOperation(), moments.variance.share.getOperation(),
+          moments.variance.sum.getOperation(), squares, distances,
+          moments.mean.whole.getOperation(), moments.mean.share.getOperation(),
+          moments.mean.sum.getOperation()})
+      if (op->use_empty())
+        op->erase();
   }
 };
 } // namespace

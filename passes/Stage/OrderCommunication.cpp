@@ -309,8 +309,8 @@ struct OrderCommunicationPass
   }
 
   /// Step: updates parameters. Trip: computes cotangents for others to update by, as a
-  /// micro-batch or the backward segment of a stage does, or reads weights, as a forward
-  /// segment and an evaluation do. Other: the rest, and what has calls that are started
+  /// micro-batch or the backward segment of a stage does, or reads weights that train, as
+  /// a forward segment does. Other: the rest, and what has calls that are started
   /// already.
   enum class Part { Step, Trip, Other };
   Part partOf(func::FuncOp function) const {
