@@ -274,6 +274,7 @@ def main():
         check_logs(work)
         check_simple(work)
         check_weight(work)
+        # The quick tier has both inference and training.
         planted = tier.sample("find-nan", cases(options.seed, PLANTED),
                               kind=lambda case: case[4])
         failed = exact = 0

@@ -43,7 +43,8 @@ def write_model(path):
 
 class Work:
     def __init__(self, compiler, run, folder):
-        self.partita, self.command, self.folder, self.count = compiler, run, folder, itertools.count()
+        self.partita, self.command, self.folder = compiler, run, folder
+        self.count = itertools.count()  # checks that run beside each other ask for places
         draw = np.random.default_rng(3)
         write_model(f"{folder}/model.onnx")
         self.x = draw.normal(0, 1, (ROWS, 12)).astype(np.float32)
