@@ -3,6 +3,8 @@
 
 #include "partita/Reference/Kernels.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
@@ -65,12 +67,31 @@ LogicalResult ContractBlocksOp::verify() {
       !element(getZeros()).isF32())
     return emitOpError("has zero points of ")
            << element(getZeros()) << ", expected are ui8 or f32";
+  if (getAccuracyLevel() < 0 || getAccuracyLevel() > 4)
+    return emitOpError("has accuracy_level ")
+           << getAccuracyLevel() << ", expected is 0 to 4";
   return success();
 }
 
 /// A multiplication and an addition for each element and number.
 int64_t ContractBlocksOp::getFlops() {
   return 2 * elementCount(shapeOf(getResult())) * shapeOf(getInput()).back();
+}
+
+/// Rounds each block to whole steps of a 127th of its largest magnitude.
+static void roundBlocks(std::vector<double> &rows, size_t block) {
+  for (size_t begin = 0; begin < rows.size(); begin += block) {
+    double largest = 0;
+    bool isFinite = true;
+    for (size_t i = begin; i < begin + block; ++i) {
+      isFinite &= std::isfinite(rows[i]);
+      largest = std::max(largest, std::abs(rows[i]));
+    }
+    const double step = isFinite ? largest / 127 : std::nan("");
+    for (size_t i = begin; i < begin + block; ++i)
+      rows[i] =
+          isFinite && largest < 0x1p-100 ? 0 : step * std::nearbyint(rows[i] / step);
+  }
 }
 
 /// Sums in f64, rounded once.
@@ -80,6 +101,8 @@ ContractBlocksOp::evaluate(ArrayRef<const HostTensor *> operands) {
   const int64_t n = operands[1]->shape[0], blocks = operands[1]->shape[1];
   const int64_t k = blocks * block;
   std::vector<double> input = reference::values<double>(*operands[0]);
+  if (roundsRows())
+    roundBlocks(input, static_cast<size_t>(block));
   std::vector<double> scales = reference::values<double>(*operands[2]), zeros;
   if (operands.size() > 3)
     zeros = reference::values<double>(*operands[3]);

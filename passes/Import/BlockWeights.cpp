@@ -37,7 +37,7 @@ static Value unpacked(Compose &c, Value bytes, int64_t bits) {
 
 namespace {
 struct NBits {
-  int64_t n, k, block, bits;
+  int64_t n, k, block, bits, level;
   int64_t blocks() const { return (k + block - 1) / block; }
 };
 } // namespace
@@ -73,7 +73,7 @@ static std::optional<BlockWeight> packed(Compose &c, const Node &node, const NBi
     return std::nullopt;
   const int64_t blocks = of.blocks();
   BlockWeight weight{
-      c.reshape(in(1), {of.n, blocks, of.block / 2}), {}, {}, of.block, of.k};
+      c.reshape(in(1), {of.n, blocks, of.block / 2}), {}, {}, of.block, of.k, of.level};
   weight.scales = perBlock(c, c.reshape(c.cast(in(2), c.f32()), {of.n, blocks}));
   Value zeros = in(3);
   if (zeros && isa<FloatType>(c.type(zeros)))
@@ -99,7 +99,10 @@ Value import::blockProduct(Compose &c, Value x, const BlockWeight &weight) {
   Values operands{rows, weight.numbers, weight.scales};
   if (weight.zeros)
     operands.push_back(weight.zeros);
-  return c.cast(c.op("contract_blocks", operands, c.attr("block", weight.block)), real);
+  NamedAttrList attributes{c.attr("block", weight.block)};
+  if (weight.accuracyLevel != 0)
+    attributes.append(c.attr("accuracy_level", weight.accuracyLevel));
+  return c.cast(c.op("contract_blocks", operands, attributes), real);
 }
 
 /// The node that gives an input, if it is such an operator.
@@ -196,16 +199,19 @@ static Expected<Values> importMatMulNBits(Importer &importer, const Node &node) 
   auto in = [&](size_t i) { return importer.input(node, i); };
   int64_t n = intAttr(node, "N", 0), k = intAttr(node, "K", 0);
   int64_t bits = intAttr(node, "bits", 4), block = intAttr(node, "block_size", 0);
+  const int64_t level = intAttr(node, "accuracy_level", 0);
   if (bits != 2 && bits != 4 && bits != 8)
     return makeError("numbers of " + std::to_string(bits) + " bits");
   if (n < 1 || k < 1 || block < 1)
     return makeError("N, K and block_size have to be positive");
+  if (level < 0 || level > 4)
+    return makeError("accuracy_level " + std::to_string(level) + ", expected is 0 to 4");
   int64_t blocks = (k + block - 1) / block;
   if (elementCount(c.shape(in(1))) != n * blocks * (block * bits / 8) ||
       elementCount(c.shape(in(2))) != n * blocks)
     return makeError("B or its scales are not those of a " + std::to_string(n) + " by " +
                      std::to_string(k) + " matrix in blocks of " + std::to_string(block));
-  if (auto form = packed(c, node, {n, k, block, bits})) {
+  if (auto form = packed(c, node, {n, k, block, bits, level})) {
     Value y = blockProduct(c, in(0), *form);
     return c.results({in(5) ? c.add(y, in(5)) : y});
   }

@@ -14,6 +14,7 @@ struct BlockWeight {
   mlir::Value scales;  ///< [blocks, columns]
   mlir::Value zeros;   ///< likewise; null: all are 8
   int64_t block, k;
+  int64_t accuracyLevel = 0; ///< that the model states; 0: none
 };
 
 /// Input 1 of a product of `x`, or its transpose, where it is a constant of 4-bit numbers

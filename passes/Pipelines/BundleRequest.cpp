@@ -85,6 +85,7 @@ Expected<Request> partita::requestOf(const std::string &bundle,
   if (ok && plan->train.empty())
     request.compute = computeFromName(plan->entry().compute);
   request.keepF32 = plan->entry().keepF32;
+  request.accuracyLevel = plan->entry().accuracyLevel;
   if (ok && !plan->train.empty())
     ok = readStep(request, bundle, *plan);
   if (!ok)

@@ -122,6 +122,16 @@ Expected<void> Compiler::markChosen() {
   });
 }
 
+/// Products of few bits are not there in f64.
+Expected<void> Compiler::setAccuracy() {
+  const std::optional<int64_t> level = accuracyLevelOf(request);
+  if (!level || job.form.wide)
+    return {};
+  return runPasses("00a-accuracy", [&](OpPassManager &manager) {
+    manager.addPass(createAccuracyLevelPass({*level}));
+  });
+}
+
 Expected<void> Compiler::quantize() {
   if (request.train || job.form.wide || storedType(computeOf(request)) != DType::F32) {
     dropNumbers(*module);
@@ -178,6 +188,8 @@ Expected<void> Compiler::derive() {
   for (auto &[output, names] : returned.dims())
     dims[output] = withSizes(std::move(dims[output]), names);
   auto ok = runPasses("00-imported", buildImportedPipeline);
+  if (ok)
+    ok = setAccuracy();
   if (ok && training && request.train->spec.choosesAccumulation)
     ok = divide();
   if (ok && !job.form.keepPairs)

@@ -146,6 +146,7 @@ public:
   /// The last part of it for a program that does not train, which a definition is
   /// without: products of what pairs of QuantizeLinear and DequantizeLinear give, on
   /// bytes.
+  Expected<void> setAccuracy();
   Expected<void> quantize();
   /// L2: decides strategies.
   Expected<void> annotate();

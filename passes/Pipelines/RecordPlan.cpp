@@ -34,6 +34,7 @@ Expected<void> Compiler::stateFacts() {
   facts.threads = request.target.threads;
   facts.compute = name(computeOf(request));
   facts.keepF32 = keptOf(request);
+  facts.accuracyLevel = accuracyLevelOf(request);
   facts.recompute = job.feedback.recompute;
   facts.accumulation.reset();
   if (rows)

@@ -253,14 +253,19 @@ static std::string expectedText(const PlanEntry &plan) {
   return text;
 }
 
-/// "computes in bf16, in f32: fc1, fc2"; empty: in f32.
+/// "computes in bf16, in f32: fc1, fc2"; empty: in f32. Then the accuracy level, if
+/// stated.
 static std::string computeText(const PlanFacts &facts) {
+  const std::string level = facts.accuracyLevel
+                                ? "products with weights of 4 bits at accuracy level " +
+                                      std::to_string(*facts.accuracyLevel) + "\n"
+                                : "";
   if (facts.compute == PlanFacts().compute)
-    return "";
+    return level;
   std::string text = "computes in " + facts.compute;
   for (const std::string &node : facts.keepF32)
     text += (&node == &facts.keepF32.front() ? ", in f32: " : ", ") + node;
-  return text + "\n";
+  return text + "\n" + level;
 }
 
 Expected<std::string> partita::reportText(const std::string &path,

@@ -41,6 +41,11 @@ std::vector<std::string> partita::keptOf(const Request &request) {
                                                  : request.keepF32;
 }
 
+std::optional<int64_t> partita::accuracyLevelOf(const Request &request) {
+  return !request.accuracyLevel && request.plan ? request.plan->entry().accuracyLevel
+                                                : request.accuracyLevel;
+}
+
 /// "--keep-f32 a --keep-f32 b"; "no --keep-f32".
 static std::string keptText(const std::vector<std::string> &kept) {
   std::string text;
@@ -76,6 +81,13 @@ Expected<void> partita::checkCompute(const Request &request) {
     return makeError("'" + request.plan->file + "' is a plan for " +
                      keptText(plan.keepF32) + ", and this has " +
                      keptText(request.keepF32));
+  const std::optional<int64_t> level = accuracyLevelOf(request);
+  if (level != plan.accuracyLevel)
+    return makeError("'" + request.plan->file + "' is a plan for " +
+                     (plan.accuracyLevel
+                          ? "--accuracy-level " + std::to_string(*plan.accuracyLevel)
+                          : "no --accuracy-level") +
+                     ", and this is --accuracy-level " + std::to_string(*level));
   return {};
 }
 

@@ -113,6 +113,9 @@ struct Request {
   /// Absent: that of the plan, else f32.
   std::optional<Compute> compute = {};
   std::vector<std::string> keepF32 = {}; ///< nodes, or globs, that do so in f32
+  /// How exact products with weights of 4 bits are (docs/few-bits.md). Absent: as the
+  /// plan says, else the model.
+  std::optional<int64_t> accuracyLevel = {};
   /// Collectives of a step that may be in flight where another starts.
   int64_t commInFlight = 2;
   bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
@@ -130,7 +133,10 @@ struct Request {
 Compute computeOf(const Request &request);
 /// The nodes that compute in f32 all the same: those of the request, else of its plan.
 std::vector<std::string> keptOf(const Request &request);
-/// An error names both of two things that say the type and differ, or what no target has.
+/// The level of all products with weights of 4 bits; absent: as the model says.
+std::optional<int64_t> accuracyLevelOf(const Request &request);
+/// An error names both of two things that say the type, or the level, and differ, or what
+/// no target has.
 Expected<void> checkCompute(const Request &request);
 
 /// Of an earlier entry, stage or try; never written by a person.

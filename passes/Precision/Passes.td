@@ -43,4 +43,26 @@ def NarrowPass : Pass<"partita-narrow", "::mlir::ModuleOp"> {
   let dependentDialects = ["::partita::graph::GraphDialect"];
 }
 
+def AccuracyLevelPass : Pass<"partita-accuracy-level", "::mlir::ModuleOp"> {
+  let summary = "Says how exact products with weights of few bits are";
+  let description = [{
+    Gives every `graph.contract_blocks` the level that a request asks for, whatever the
+    model says. At level 4 rows are rounded to 8 bits by blocks; other levels compute in
+    f32. See docs/few-bits.md. An error if there is no such product.
+
+    Before:
+    ```mlir
+    %y = graph.contract_blocks %x, %w, %s {block = 32}
+         : (tensor<1x64xf32>, tensor<48x2x16xui8>, tensor<2x48xf32>) -> tensor<1x48xf32>
+    ```
+    After, with `level=4`:
+    ```mlir
+    %y = graph.contract_blocks %x, %w, %s {accuracy_level = 4, block = 32}
+         : (tensor<1x64xf32>, tensor<48x2x16xui8>, tensor<2x48xf32>) -> tensor<1x48xf32>
+    ```
+  }];
+  let options = [Option<"level", "level", "int64_t", "4", "0 to 4">];
+  let dependentDialects = ["::partita::graph::GraphDialect"];
+}
+
 #endif // PARTITA_PASSES_PRECISION_PASSES

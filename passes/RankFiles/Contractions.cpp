@@ -123,6 +123,7 @@ static void writeContractBlocks(RankWriter &w, Operation *op) {
   w.define(op->getResult(0), w.node("MatMulNBits", inputs,
                                     {{"K", weight[1] * block},
                                      {"N", weight[0]},
+                                     {"accuracy_level", product.getAccuracyLevel()},
                                      {"bits", int64_t(4)},
                                      {"block_size", block}},
                                     "com.microsoft"));

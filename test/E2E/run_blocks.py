@@ -33,7 +33,7 @@ ROWS = {
 
 #: Cases that are split in all ways.
 THOROUGH = {"block_32", "block_16_zeros", "block_64_zeros", "rest_packed", "many_rows",
-            "matmul_i4_rest", "gemm_u4"}
+            "matmul_i4_rest", "gemm_u4", "level_4", "level_4_many_rows"}
 
 
 class Case:
@@ -41,9 +41,10 @@ class Case:
     what is added to each number."""
 
     def __init__(self, name, rows, k, n, block, zeros=None, kind="nbits", dtype=np.float32,
-                 bias=False, groups=False):
+                 bias=False, groups=False, level=0):
         random = np.random.default_rng(abs(hash((rows, k, n, block))) % 2 ** 31)
         self.name, self.kind, self.block, self.dtype = name, kind, block, dtype
+        self.level = level
         self.x = random.standard_normal((*rows, k)).astype(dtype)
         blocks = -(-k // block)
         self.numbers = random.integers(0, 16, (n, k))
@@ -61,12 +62,23 @@ class Case:
         place = self.groups if self.groups is not None else np.arange(k) // self.block
         zeros = self.zeros.astype(np.float64)[:, place]
         scales = self.scales.astype(np.float64)[:, place]
-        x = self.x.astype(np.float64)
+        x = self.rounded() if self.level == 4 else self.x.astype(np.float64)
         y = x @ ((self.numbers - zeros) * scales).T
         size = np.abs(x) @ ((self.numbers + np.abs(zeros)) * np.abs(scales)).T
         if self.bias is not None:
             y, size = y + self.bias, size + np.abs(self.bias)
         return y, size
+
+    def rounded(self):
+        """The rows in whole steps of a 127th of their block's largest magnitude."""
+        k = self.x.shape[-1]
+        whole = np.pad(self.x.astype(np.float32), [(0, 0)] * (self.x.ndim - 1)
+                       + [(0, -k % self.block)])
+        blocks = whole.reshape(*whole.shape[:-1], -1, self.block)
+        largest = np.maximum(np.abs(blocks).max(axis=-1, keepdims=True), np.float32(1e-30))
+        # In f32, as kernels do: a half goes one way or the other.
+        steps = np.rint(blocks * (np.float32(127) / largest)).astype(np.float64)
+        return (steps * (largest.astype(np.float64) / 127)).reshape(whole.shape)[..., :k]
 
     def packed(self, numbers):
         """Packs two in a byte along the last dim, the first one low."""
@@ -92,7 +104,8 @@ class Case:
         while not names[-1]:
             names.pop()
         node = helper.make_node("MatMulNBits", names, ["y"], "product", bits=4,
-                                domain="com.microsoft", K=k, N=n, block_size=self.block)
+                                domain="com.microsoft", K=k, N=n, block_size=self.block,
+                                accuracy_level=self.level)
         return [node], [numpy_helper.from_array(v, name) for name, v in given.items()]
 
     def dequantized(self):
@@ -172,6 +185,16 @@ def cases():
         yield Case(f"{kind}_rest", (9,), 110, 20, 16, "packed", kind)
     yield Case("matmul_i4_plain", (2,), 128, 36, 64, None, "matmul_i4")
     yield Case("matmul_i4_half", (2,), 128, 36, 64, "packed", "matmul_i4", dtype=np.float16)
+    for level in (1, 4):
+        yield Case(f"level_{level}", (5,), 96, 40, 32, "packed", bias=True, level=level)
+    for block in (16, 64, 128, 256):
+        yield Case(f"level_4_block_{block}", (3,), 4 * block, 50, block, "packed", level=4)
+    yield Case("level_4_real", (1,), 320, 70, 32, "real", level=4)
+    yield Case("level_4_rest", (4,), 70, 21, 32, "packed", level=4)
+    yield Case("level_4_half", (3,), 96, 24, 32, "packed", dtype=np.float16, level=4)
+    yield Case("level_4_many_rows", (300,), 352, 70, 32, None, level=4)
+    yield Case("level_4_matmul_u4", (5,), 96, 27, 32, "packed", "matmul_u4", level=4)
+    yield Case("level_4_gemm_i4", (9,), 110, 20, 16, "packed", "gemm_i4", bias=True, level=4)
 
 
 def check(partita, case, way, given):
@@ -179,8 +202,9 @@ def check(partita, case, way, given):
     with tempfile.TemporaryDirectory(prefix="partita-blocks-") as folder:
         work = pathlib.Path(folder)
         case.write(work / "model.onnx")
-        [got] = run(partita, work, work / "model.onnx", {"x": case.x}, [*options, *given],
-                    environment)
+        level = ["--accuracy-level", "4"] if case.level == 4 and case.kind != "nbits" else []
+        [got] = run(partita, work, work / "model.onnx", {"x": case.x},
+                    [*options, *given, *level], environment)
         weights = work / "bundle" / "weights.safetensors"
         bytes = weights.stat().st_size if weights.exists() else 0
     y, size = case.expected()

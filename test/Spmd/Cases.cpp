@@ -146,12 +146,14 @@ static std::vector<OpCase> contractions() {
     return OpCase{
         "graph.contract", {a, b}, "equation = #graph.equation<\"" + eq + "\">", "", {}};
   };
-  auto blocks = [](std::vector<std::string> operands, int64_t block) {
-    return OpCase{"graph.contract_blocks",
-                  std::move(operands),
-                  "block = " + std::to_string(block) + " : i64",
-                  "",
-                  {}};
+  auto blocks = [](std::vector<std::string> operands, int64_t block, int64_t level = 0) {
+    return OpCase{
+        "graph.contract_blocks",
+        std::move(operands),
+        "block = " + std::to_string(block) + " : i64" +
+            (level ? ", accuracy_level = " + std::to_string(level) + " : i64" : ""),
+        "",
+        {}};
   };
   auto conv = [](const std::string &op, std::vector<std::string> operands, int64_t dims,
                  int64_t group, int64_t stride, int64_t pad) {
@@ -178,6 +180,7 @@ static std::vector<OpCase> contractions() {
       blocks({"4x24xf32", "6x6x2xui8", "6x6xf32"}, 4),
       blocks({"2x3x8xf32", "4x2x2xui8", "2x4xf32", "2x4xui8"}, 4),
       blocks({"3x12xf32", "5x3x2xui8", "3x5xf32", "3x5xf32"}, 4),
+      blocks({"4x16xf32", "4x4x2xui8", "4x4xf32", "4x4xui8"}, 4, 4),
       conv("graph.conv", {"2x4x5x5xf32", "6x4x3x3xf32", "6xf32"}, 2, 1, 1, 1),
       conv("graph.conv", {"2x4x6xf32", "4x2x3xf32"}, 1, 2, 2, 0),
       conv("graph.conv", {"1x4x4xf32", "4x1x3xf32", "4xf32"}, 1, 4, 1, 1),

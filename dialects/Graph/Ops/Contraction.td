@@ -38,6 +38,9 @@ def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<D
   }];
 }
 
+/// Rows of a product of few bits are not rounded.
+def IfExactRows : Condition<"!roundsRows()">;
+
 def Graph_ContractBlocksOp : Graph_InferredOp<"contract_blocks"> {
   let kernel = "::partita::kernels::OpFacts::engine(false)";
   let summary = "Product with a matrix of 4-bit numbers in scaled blocks";
@@ -56,15 +59,21 @@ def Graph_ContractBlocksOp : Graph_InferredOp<"contract_blocks"> {
     `weight` [n, blocks, block / 2] is what ONNX Runtime's MatMulNBits reads: of two numbers
     in a byte the first is in the low half. A rank's summands are whole blocks, which have
     their bytes, scales and zero points with them.
+
+    `accuracy_level` is ONNX Runtime's: 4 permits rows of 8 bits. Then each block of a row
+    is rounded first: to whole steps of a 127th of the block's largest magnitude, halves to
+    the even one. Blocks below 2⁻¹⁰⁰ are 0. All other levels (0: none is stated) are f32.
   }] # proof;
   let whole = "The elements of a block: they share a scale, and two of them a byte. Blocks "
               "and columns split.";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$weight, Graph_Tensor:$scales,
-                       Optional<Graph_Tensor>:$zeros, I64Attr:$block);
-  let linear = [LinearSum<[0]>, LinearSum<[2]>];
+                       Optional<Graph_Tensor>:$zeros, I64Attr:$block,
+                       DefaultValuedAttr<I64Attr, "0">:$accuracy_level);
+  let linear = [LinearSum<[0], [IfExactRows]>, LinearSum<[2]>];
   let hasVerifier = 1;
   let extraClassDeclaration = inferred # [{
     int64_t getFlops();
+    bool roundsRows() { return getAccuracyLevel() == 4; }
   }];
 }
 

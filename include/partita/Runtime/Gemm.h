@@ -47,8 +47,9 @@ std::unique_ptr<engine::Call> byteMatMul(const task::MatMul &params);
 /// bits where the CPU has VNNI for them.
 std::unique_ptr<engine::Call> byteConv(const task::Conv &params, bool isWide);
 /// The call of a product with a weight of 4 bits, with vectors of 512 bits if wanted and
-/// there; null where the kernels do not take it: a CPU without AVX2, blocks of no
-/// multiple of 8 numbers. A weight that is computed is packed in every run.
+/// there (and VNNI, for rows of bytes); null where the kernels do not take it: a CPU
+/// without AVX2, blocks of no multiple of 8 numbers. A weight that is computed is packed
+/// in every run.
 std::unique_ptr<engine::Call> blockMatMul(const task::BlockMatMul &params, bool isWide);
 
 /// The call of a convolution of 8-bit integers with post-ops, by a call of the same

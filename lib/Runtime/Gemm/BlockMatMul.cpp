@@ -26,6 +26,8 @@ namespace {
 constexpr int64_t blocksTogether = 16;
 /// Rows of the left operand that are packed at a time, for many rows.
 constexpr int64_t rowsTogether = 240;
+/// Largest block of rows of bytes, of which sums are integers of f32.
+constexpr int64_t mostOfByteBlock = 1 << 16;
 
 /// Numbers `step` apart, less one.
 template <typename T>
@@ -90,26 +92,41 @@ private:
   struct Columns {
     int64_t panel, width, columns;
   };
-  bool hasFewRows() const { return p.m <= mostRows; }
-  /// Bytes of scratch for the left operand, whole cache lines.
+  /// Scales and zero points of some blocks and columns.
+  struct Scaled {
+    alignas(64) float scales[blocksTogether * mostPanels * panelColumns];
+    alignas(64) float zeros[blocksTogether * mostPanels * panelColumns];
+  };
+  bool takesBytes() const { return !kernel.unpack; }
+  /// Says whether rows are multiplied by tiles that unpack numbers.
+  bool unpacksInTiles() const { return takesBytes() || p.m <= mostRows; }
+  int64_t rowsAtOnce() const { return std::min(p.m, rowsTogether); }
+  /// Elements of scratch for the left operand: rows, and of each block of a row its sum
+  /// and its scale. Bytes of rows are counted as elements, too.
+  int64_t leftElements() const { return rowsAtOnce() * k; }
+  int64_t blockElements() const { return rowsAtOnce() * p.blocks; }
   int64_t rowBytes() const {
-    const int64_t elements = hasFewRows()
-                                 ? p.m * (k + p.blocks)
-                                 : std::min(p.m, rowsTogether) * depthBlocks * leftStep();
+    const int64_t elements =
+        unpacksInTiles() ? leftElements() + (takesBytes() ? 2 : 1) * blockElements()
+                         : rowsAtOnce() * depthBlocks * leftStep();
     return ceilDiv(4 * elements, 64) * 64;
   }
-  void prepareRows(const Run &run) const;
+  void prepareRows(const Run &run, int64_t first, int64_t rows) const;
   /// Says whether zero points differ from what kernels take off.
   bool hasZeros(const Run &run) const {
     return run.zeros.at || kernel.center != run.zeros.fallback;
   }
-  int64_t panelsTogether() const {
-    return kernel.panelsAt[ceilDiv(p.m, ceilDiv(p.m, kernel.rows)) - 1];
+  /// Panels of a wide tile: of all tiles, where some rows have several.
+  int64_t panelsTogether(int64_t rows) const {
+    return kernel.panelsAt[ceilDiv(rows, ceilDiv(rows, kernel.rows)) - 1];
   }
   int64_t leftStep() const { return depth + panelColumns; }
-  void fewRows(const Run &run, int64_t panel, int64_t count) const;
-  void addTile(const Run &run, const Columns &at, Span rows, Span blocks, bool isWide,
-               float *sums) const;
+  void multiplyRows(const Run &run, int64_t first, int64_t rows) const;
+  void byTiles(const Run &run, int64_t first, int64_t rows, int64_t panel,
+               int64_t count) const;
+  void getScales(const Run &run, const Columns &at, Span blocks, Scaled &to) const;
+  void addTile(const Run &run, const Columns &at, Span rows, Span blocks,
+               const Scaled &scaled, bool isWide, float *sums) const;
   void packRows(const Run &run, int64_t first, int64_t rows) const;
   void unpack(const Run &run, int64_t panel, int64_t count, Span summands,
               float *to) const;
@@ -174,29 +191,31 @@ bool BlockProduct::run(Frame &, std::span<void *const> operands,
                 {operands[task::BlockMatMulScales], false, p.scale_block, p.scale_col},
                 {p.zero_dtype ? operands[task::BlockMatMulZeros] : nullptr,
                  p.zero_dtype == PARTITA_DTYPE_U8, p.zero_block, p.zero_col, 8}};
-  if (hasFewRows()) {
-    const int64_t together = panelsTogether();
-    prepareRows(run);
-    runtime::runRanges(ceilDiv(panels, together), together * panelColumns * k,
-                       [&](int64_t begin, int64_t end) {
-                         for (int64_t u = begin; u < end; ++u)
-                           fewRows(run, u * together,
-                                   std::min(together, panels - u * together));
-                       });
-    return true;
-  }
-  for (int64_t first = 0; first < p.m; first += rowsTogether) {
-    const int64_t rows = std::min(rowsTogether, p.m - first);
-    packRows(run, first, rows);
-    runtime::runRanges(ceilDiv(panels, tiles.panels),
-                       tiles.panels * panelColumns * k * rows,
-                       [&](int64_t begin, int64_t end) {
-                         for (int64_t u = begin; u < end; ++u)
-                           manyRows(run, first, rows, u * tiles.panels,
-                                    std::min(tiles.panels, panels - u * tiles.panels));
-                       });
-  }
+  for (int64_t first = 0; first < p.m; first += rowsTogether)
+    multiplyRows(run, first, std::min(rowsTogether, p.m - first));
   return true;
+}
+
+void BlockProduct::multiplyRows(const Run &run, int64_t first, int64_t rows) const {
+  const bool isTiled = unpacksInTiles();
+  const int64_t together = isTiled ? panelsTogether(rows) : tiles.panels;
+  if (isTiled)
+    prepareRows(run, first, rows);
+  else
+    packRows(run, first, rows);
+  runtime::runRanges(ceilDiv(panels, together),
+                     together * panelColumns * k *
+                         (isTiled ? ceilDiv(rows, mostRows) : rows),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t u = begin; u < end; ++u) {
+                         const int64_t panel = u * together;
+                         const int64_t count = std::min(together, panels - panel);
+                         if (isTiled)
+                           byTiles(run, first, rows, panel, count);
+                         else
+                           manyRows(run, first, rows, panel, count);
+                       }
+                     });
 }
 
 /// Eight sums side by side, then theirs.
@@ -211,63 +230,84 @@ static float sumOf(const float *from, int64_t count) {
   return sums[0];
 }
 
-/// The rows as tiles want them, and behind them the sums of their blocks.
-void BlockProduct::prepareRows(const Run &run) const {
+/// Some rows as tiles want them, and behind them the sums of their blocks, and scales.
+void BlockProduct::prepareRows(const Run &run, int64_t first, int64_t rows) const {
   constexpr float grade[groupSize] = {1,        0x1p-4f,  0x1p-8f,  0x1p-12f,
                                       0x1p-16f, 0x1p-20f, 0x1p-24f, 1};
-  float *sums = run.scratch + p.m * k;
-  for (int64_t i = 0; i < p.m; ++i) {
-    const float *from = run.a + i * p.a_row;
+  float *sums = run.scratch + leftElements(), *scales = sums + blockElements();
+  auto prepare = [&](int64_t i) {
+    const float *from = run.a + (first + i) * p.a_row;
+    if (takesBytes())
+      return roundRow({from, p.blocks, p.block / groupSize,
+                       reinterpret_cast<int8_t *>(run.scratch) + i * k,
+                       sums + i * p.blocks, scales + i * p.blocks});
     float *to = run.scratch + i * k;
     for (int64_t b = 0; hasZeros(run) && b < p.blocks; ++b)
       sums[i * p.blocks + b] = sumOf(from + b * p.block, p.block);
     for (int64_t e = 0; e < k; ++e)
       to[e] = kernel.isGraded ? from[e] * grade[e % groupSize] : from[e];
-  }
+  };
+  runtime::runRanges(rows, k, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      prepare(i);
+  });
 }
 
-/// All rows of some panels of the result: as many as wide tiles have, or the last ones.
-void BlockProduct::fewRows(const Run &run, int64_t panel, int64_t count) const {
-  alignas(64) float sums[mostRows * mostPanels * panelColumns];
-  const int64_t rowTiles = ceilDiv(p.m, kernel.rows);
-  const bool isWide = count == panelsTogether();
+/// Some rows of some panels of the result: as many as wide tiles have, or the last ones.
+void BlockProduct::byTiles(const Run &run, int64_t first, int64_t rows, int64_t panel,
+                           int64_t count) const {
+  static_assert(mostRows * mostPanels <= 2 * rowsTogether);
+  alignas(
+      64) float sums[2 * rowsTogether * panelColumns]; // two panels at most of many rows
+  Scaled scaled;
+  const int64_t rowTiles = ceilDiv(rows, kernel.rows);
+  const bool isWide = count == panelsTogether(rows);
   for (int64_t end = panel + count; panel < end; panel += isWide ? count : 1) {
     const int64_t width = (isWide ? count : 1) * panelColumns;
     const int64_t column = panel * panelColumns, columns = std::min(width, p.n - column);
-    std::fill(sums, sums + p.m * width, 0.0f);
-    for (int64_t first = 0; first < p.blocks; first += blocksTogether)
+    const Columns at{panel, width, columns};
+    std::fill(sums, sums + rows * width, 0.0f);
+    for (int64_t b = 0; b < p.blocks; b += blocksTogether) {
+      const Span blocks{b, std::min(b + blocksTogether, p.blocks)};
+      getScales(run, at, blocks, scaled);
       for (int64_t t = 0; t < rowTiles; ++t)
-        addTile(run, {panel, width, columns}, blockOf(p.m, t, rowTiles),
-                {first, std::min(first + blocksTogether, p.blocks)}, isWide, sums);
-    for (int64_t i = 0; i < p.m; ++i)
+        addTile(run, at, blockOf(rows, t, rowTiles), blocks, scaled, isWide, sums);
+    }
+    for (int64_t i = 0; i < rows; ++i)
       std::copy(sums + i * width, sums + i * width + columns,
-                run.c + i * p.c_row + column);
+                run.c + (first + i) * p.c_row + column);
+  }
+}
+
+void BlockProduct::getScales(const Run &run, const Columns &at, Span blocks,
+                             Scaled &to) const {
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t place = (b - blocks.begin) * at.width, column = at.panel * panelColumns;
+    run.scales.get(b, column, at.columns, at.width, 0, to.scales + place);
+    if (hasZeros(run))
+      run.zeros.get(b, column, at.columns, at.width, kernel.center, to.zeros + place);
   }
 }
 
 /// Adds what some blocks give to the sums of some rows.
 void BlockProduct::addTile(const Run &run, const Columns &at, Span rows, Span blocks,
-                           bool isWide, float *sums) const {
-  alignas(64) float scales[blocksTogether * mostPanels * panelColumns];
-  alignas(64) float zeros[blocksTogether * mostPanels * panelColumns];
-  const bool isOff = hasZeros(run);
-  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const int64_t place = (b - blocks.begin) * at.width, column = at.panel * panelColumns;
-    run.scales.get(b, column, at.columns, at.width, 0, scales + place);
-    if (isOff)
-      run.zeros.get(b, column, at.columns, at.width, kernel.center, zeros + place);
-  }
+                           const Scaled &scaled, bool isWide, float *sums) const {
+  const int64_t bytes = takesBytes() ? 1 : static_cast<int64_t>(sizeof(float));
+  const float *perBlock =
+      run.scratch + leftElements() + rows.begin * p.blocks + blocks.begin;
   const BlockTile tile{blocks.size(),
                        p.block / groupSize,
-                       run.scratch + rows.begin * k + blocks.begin * p.block,
-                       k,
-                       run.scratch + p.m * k + rows.begin * p.blocks + blocks.begin,
+                       reinterpret_cast<const char *>(run.scratch) +
+                           (rows.begin * k + blocks.begin * p.block) * bytes,
+                       k * bytes,
+                       perBlock,
+                       perBlock + blockElements(),
                        p.blocks,
                        run.b + at.panel * panelBytes +
                            blocks.begin * p.block / groupSize * groupBytes,
                        panelBytes,
-                       scales,
-                       isOff ? zeros : nullptr,
+                       scaled.scales,
+                       hasZeros(run) ? scaled.zeros : nullptr,
                        sums + rows.begin * at.width};
   kernel.tile[rows.size() - 1][isWide](tile);
 }
@@ -340,12 +380,22 @@ static bool isCountable(const task::BlockMatMul &p) {
   return summands * double(p.n) < 1e15 && summands * double(p.m) < 1e15;
 }
 
+/// Kernels for rows of bytes.
+static const BlockKernels &byteKernels(bool isWide) {
+  return isWide && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("avx512vnni")
+             ? byteBlocksVnni
+             : byteBlocksAvx2;
+}
+
 std::unique_ptr<Call> gemm::blockMatMul(const task::BlockMatMul &p, bool isWide) {
   if (p.block % groupSize != 0 || !isCountable(p) || !__builtin_cpu_supports("avx2") ||
-      !__builtin_cpu_supports("fma"))
+      !__builtin_cpu_supports("fma") || (p.byte_rows && p.block > mostOfByteBlock))
     return nullptr;
   isWide &= __builtin_cpu_supports("avx512f") != 0;
-  return std::make_unique<BlockProduct>(p, isWide ? blocksAvx512 : blocksAvx2,
+  const BlockKernels &ofReals = isWide ? blocksAvx512 : blocksAvx2;
+  return std::make_unique<BlockProduct>(p, p.byte_rows ? byteKernels(isWide) : ofReals,
                                         isWide ? winogradAvx512 : winogradAvx2);
 }
 

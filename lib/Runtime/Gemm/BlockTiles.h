@@ -45,7 +45,8 @@ template <typename Numbers, int rows, int panels> void addBlocks(const BlockTile
 #pragma clang loop unroll(full)
     for (int v = 0; v < vectors; ++v)
       sums[r][v] = loadFrom<width>(t.sums + (r * vectors + v) * width);
-  const float *a = t.a;
+  auto *a = static_cast<const float *>(t.a);
+  const int64_t aRow = t.aRow / static_cast<int64_t>(sizeof(float));
   const uint8_t *b = t.b;
   for (int64_t block = 0; block < t.blocks; ++block) {
     Vector part[chains][rows][vectors] = {};
@@ -63,7 +64,7 @@ template <typename Numbers, int rows, int panels> void addBlocks(const BlockTile
         Vector left[rows];
 #pragma clang loop unroll(full)
         for (int r = 0; r < rows; ++r)
-          left[r] = splat<width>(a[r * t.aRow + i]);
+          left[r] = splat<width>(a[r * aRow + i]);
 #pragma clang loop unroll(full)
         for (int v = 0; v < vectors; ++v) {
           Vector number = Numbers::graded(words[v], i);
@@ -84,8 +85,83 @@ template <typename Numbers, int rows, int panels> void addBlocks(const BlockTile
           sum += part[1][r][v];
         if (t.zeros)
           sum -= loadFrom<width>(t.zeros + place) *
-                 splat<width>(t.aSums[r * t.aSumsRow + block]);
+                 splat<width>(t.aSums[r * t.aBlocksRow + block]);
         sums[r][v] += scale * sum;
+      }
+    }
+  }
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      storeTo<width>(sums[r][v], t.sums + (r * vectors + v) * width);
+}
+
+/// Rows of bytes. `Bytes` says how four bytes of a row are multiplied by those of a word:
+///
+///     static constexpr int width, groups, chains;
+///     using Part;                                  // sums of at most so many groups
+///     static Part add(Part to, Words numbers, const int8_t *row);
+///     static Ints widen(Part sums);
+///
+/// Integers are exact, and each block's sum is scaled in the order of blocks, so that
+/// a result depends neither on the tile nor on the instruction set but for the rounding
+/// of its sums.
+template <typename Bytes, int rows, int panels> void addByteBlocks(const BlockTile &t) {
+  constexpr int width = Bytes::width, perPanel = panelColumns / width;
+  constexpr int vectors = panels * perPanel;
+  constexpr int chains = rows * vectors > 4 ? 1 : Bytes::chains;
+  using Vector = VectorOf<width>;
+  using Ints = int32_t __attribute__((vector_size(4 * width)));
+  constexpr uint32_t lowHalves = 0x0f0f0f0f;
+  Vector sums[rows][vectors];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      sums[r][v] = loadFrom<width>(t.sums + (r * vectors + v) * width);
+  auto *a = static_cast<const int8_t *>(t.a);
+  const uint8_t *b = t.b;
+  for (int64_t block = 0; block < t.blocks; ++block) {
+    Ints whole[rows][vectors] = {};
+    for (int64_t g = 0; g < t.groups;) {
+      const int64_t end = g + Bytes::groups < t.groups ? g + Bytes::groups : t.groups;
+      typename Bytes::Part part[chains][rows][vectors] = {};
+      for (; g < end; ++g, a += groupSize, b += groupBytes)
+#pragma clang loop unroll(full)
+        for (int v = 0; v < vectors; ++v) {
+          const uint8_t *at = b + v / perPanel * t.bPanel;
+          const WordsOf<width> words = wordsAt<width>(at + v % perPanel * 4 * width);
+          const WordsOf<width> even = words & lowHalves, odd = words >> 4 & lowHalves;
+          if (v % perPanel == 0)
+            __builtin_prefetch(at + bytesAhead, 0, 2);
+#pragma clang loop unroll(full)
+          for (int r = 0; r < rows; ++r) {
+            const int8_t *row = a + r * t.aRow;
+            part[0][r][v] = Bytes::add(part[0][r][v], even, row);
+            part[chains - 1][r][v] =
+                Bytes::add(part[chains - 1][r][v], odd, row + groupSize / 2);
+          }
+        }
+#pragma clang loop unroll(full)
+      for (int c = 0; c < chains; ++c)
+#pragma clang loop unroll(full)
+        for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+          for (int v = 0; v < vectors; ++v)
+            whole[r][v] += Bytes::widen(part[c][r][v]);
+    }
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v) {
+      const int64_t place = (block * vectors + v) * width;
+      const Vector scale = loadFrom<width>(t.scales + place);
+      const Vector zero = loadFrom<width>(t.zeros + place);
+#pragma clang loop unroll(full)
+      for (int r = 0; r < rows; ++r) {
+        const int64_t at = r * t.aBlocksRow + block;
+        const Vector sum = __builtin_convertvector(whole[r][v], Vector) -
+                           zero * splat<width>(t.aSums[at]);
+        sums[r][v] += scale * splat<width>(t.aScales[at]) * sum;
       }
     }
   }

@@ -348,7 +348,8 @@ static MadeCall createTyped(const task::Params &params, const WeightForm *form,
   if (auto *p = std::get_if<task::MatMul>(&params))
     return createMatMul(*p, form, products);
   if (auto *p = std::get_if<task::BlockMatMul>(&params)) {
-    bool isWide = products != Products::Own && hasWideVectors();
+    bool isWide = products != Products::Own &&
+                  (p->byte_rows ? multipliesBytes() : hasWideVectors());
     auto own = gemm::blockMatMul(*p, isWide);
     return own ? std::move(own) : plain::blockMatMul(*p);
   }

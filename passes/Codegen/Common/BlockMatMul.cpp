@@ -71,6 +71,7 @@ struct ContractBlocksModel
       params.zero_block = strideOf(zeros.view.dims[0]);
       params.zero_col = strideOf(zeros.view.dims[1]);
     }
+    params.byte_rows = product.roundsRows();
     params.b_packed = former.model().kernels.calls.packsWeights &&
                       former.isWeight(numbers) && numbers.view.offset == 0;
     Task task{sourceName(op)};

@@ -202,3 +202,11 @@ func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x16xui8>, %s: tensor<2x5xf32>, 
   %y = "graph.contract_blocks"(%x, %w, %s, %z) {block = 32 : i64} : (tensor<2x64xf32>, tensor<5x2x16xui8>, tensor<2x5xf32>, tensor<2x5xi32>) -> tensor<2x5xf32>
   return
 }
+
+// -----
+
+func.func @f(%x: tensor<2x64xf32>, %w: tensor<5x2x16xui8>, %s: tensor<2x5xf32>) {
+  // expected-error @+1 {{has accuracy_level 5, expected is 0 to 4}}
+  %y = "graph.contract_blocks"(%x, %w, %s) {block = 32 : i64, accuracy_level = 5 : i64} : (tensor<2x64xf32>, tensor<5x2x16xui8>, tensor<2x5xf32>) -> tensor<2x5xf32>
+  return
+}

@@ -56,6 +56,21 @@ struct Operands {
   double at(size_t operand, int64_t place) const { return buffers[operand].get(place); }
 };
 
+/// An element of the left operand, rounded to whole steps of its block where rows are of
+/// bytes. The step is reckoned in f32, as kernels do: a half goes one way or the other.
+double leftOf(const task::BlockMatMul &p, const Operands &of, int64_t i, int64_t k) {
+  const double a = of.at(task::BlockMatMulA, i * p.a_row + k);
+  if (!p.byte_rows)
+    return a;
+  float largest = 0;
+  for (int64_t e = k / p.block * p.block; e < (k / p.block + 1) * p.block; ++e)
+    largest = std::max(largest, static_cast<float>(std::abs(
+                                    of.at(task::BlockMatMulA, i * p.a_row + e))));
+  if (largest < 0x1p-100f)
+    return 0;
+  return std::nearbyint(static_cast<float>(a) * (127 / largest)) * (largest / 127.0);
+}
+
 /// The sum in f64, and the sum of the sizes of what is added.
 std::pair<double, double> sumOf(const task::BlockMatMul &p, const Operands &of, int64_t i,
                                 int64_t j) {
@@ -69,7 +84,7 @@ std::pair<double, double> sumOf(const task::BlockMatMul &p, const Operands &of, 
                      : 8;
     const double scale =
         of.at(task::BlockMatMulScales, b * p.scale_block + j * p.scale_col);
-    const double a = of.at(task::BlockMatMulA, i * p.a_row + k);
+    const double a = leftOf(p, of, i, k);
     const double number = byte >> 4 * (k % 2) & 15;
     sum += a * (number - zero) * scale;
     size += std::abs(a * scale) * (number + std::abs(zero));
@@ -103,10 +118,12 @@ void check(const task::BlockMatMul &p, std::shared_ptr<const Call> call) {
   CHECK(touched == 0);
 }
 
-/// Checks the machine's engine, kernels of 256 bits and loops, of one thread and of two.
-void checkAll(const task::BlockMatMul &p) {
-  for (int threads : {1, 2}) {
-    runtime::setTeamSize(threads);
+/// Checks the machine's engine, kernels of 256 bits and loops, of one thread and of two,
+/// on rows of f32 and of bytes.
+void checkAll(task::BlockMatMul p) {
+  for (int run = 0; run < 4; ++run) {
+    p.byte_rows = run % 2 == 1;
+    runtime::setTeamSize(1 + run / 2);
     for (const engine::Engine *engine :
          {&onednn::oneDnn(), &onednn::oneDnn(onednn::Products::Own), &plain::loops()}) {
       auto call = engine->create(p);
@@ -168,6 +185,8 @@ TEST_CASE("blocks of 4 bits: kernels by vectors, and which weights they take") {
   CHECK(takes([](auto &) {}) == (hasWideVectors() ? "blocks:avx512" : "blocks:avx2"));
   CHECK(!takes([](auto &p) { p.b_packed = false; }).empty());
   CHECK(takes([](auto &p) { p.block = 12; }).empty());
+  CHECK(takes([](auto &p) { p.byte_rows = true; }) ==
+        (multipliesBytes() ? "byte blocks:vnni" : "byte blocks:avx2"));
   CHECK(takes([](auto &p) { p.n = p.blocks = int64_t(1) << 40; }).empty());
 }
 

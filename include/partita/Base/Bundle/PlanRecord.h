@@ -70,6 +70,7 @@ template <typename Io> void visit(Io &io, As<Io, PlanFacts> &it) {
   io.optional("threads", it.threads, int64_t(1));
   io.optional("compute", it.compute, std::string("f32"));
   io.optional("keep_f32", it.keepF32);
+  io.optional("accuracy_level", it.accuracyLevel);
   io.optional("recompute", it.recompute);
   io.optional("accumulation", it.accumulation);
 }
