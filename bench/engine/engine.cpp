@@ -1,11 +1,13 @@
 //===- engine.cpp - Speed of single engine calls --------------------------===//
 //
 //   bench-engine [THREADS [FILTER]]
+//   bench-engine THREADS - < PROBLEMS
 // Shapes of BERT-base at 128 tokens and of ResNet-50 at batch 1, for one thread or a
 // team; as the runtime takes them and, where that is another way, by the library alone,
 // in turns. Prints milliseconds, GFLOP/s (of the direct algorithm), scratch and packed
 // bytes, and the implementation. ONEDNN_MAX_CPU_ISA=AVX2 shows what a machine without
-// 512-bit vectors does.
+// 512-bit vectors does. With `-`, problems come from standard input, a line each, and a
+// line of JSON is printed for each (table.py).
 //
 //===----------------------------------------------------------------------===//
 #include "../Aligned.h"
@@ -17,7 +19,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <memory>
+#include <sstream>
 #include <vector>
 
 using namespace partita;
@@ -95,6 +99,70 @@ static void time(const char *what, const task::Params &params, double flops) {
   }
 }
 
+/// Products of bytes are summed as i32, without a bias.
+template <typename Params> static bool setTypes(Params &p, const std::string &type) {
+  if (type == "u8s8") {
+    p.dtype = PARTITA_DTYPE_I32;
+    p.a_dtype = PARTITA_DTYPE_U8, p.b_dtype = PARTITA_DTYPE_I8;
+    return true;
+  }
+  p.dtype = type == "bf16"  ? PARTITA_DTYPE_BF16
+            : type == "f16" ? PARTITA_DTYPE_F16
+                            : PARTITA_DTYPE_F32;
+  return type == "bf16" || type == "f16" || type == "f32";
+}
+
+/// "matmul TYPE M N K" or "conv TYPE IN OUT SIZE KERNEL STRIDE GROUPS".
+static std::optional<task::Params> parse(const std::string &line) {
+  std::istringstream in(line);
+  std::string kind, type;
+  in >> kind >> type;
+  if (kind == "matmul") {
+    task::MatMul p;
+    in >> p.m >> p.n >> p.k;
+    p.a_row = p.k, p.a_col = 1, p.b_row = p.c_row = p.n, p.b_col = 1;
+    p.b_packed = true;
+    p.bias_mask = type != "u8s8";
+    return in && setTypes(p, type) ? std::optional<task::Params>(p) : std::nullopt;
+  }
+  task::Conv p;
+  int64_t size = 0, kernel = 0, stride = 0;
+  in >> p.in_channels >> p.out_channels >> size >> kernel >> stride >> p.groups;
+  if (kind != "conv" || !in || stride < 1 || !setTypes(p, type))
+    return std::nullopt;
+  p.batch = 1, p.weights_packed = true, p.has_bias = type != "u8s8";
+  p.src_format = p.dst_format = PARTITA_FORMAT_CHANNELS_LAST;
+  const int64_t pad = kernel / 2, result = (size + 2 * pad - kernel) / stride + 1;
+  p.spatial.assign(2, {size, result, kernel, stride, 1, pad, pad});
+  return p;
+}
+
+/// The runtime's choice first, then what each side does by itself where that differs.
+static void solve(const std::string &line) {
+  auto params = parse(line);
+  auto needs = params ? task::operandNeeds(*params, *Mesh::parse(""))
+                      : makeError("no problem: '" + line + "'");
+  if (!needs) {
+    std::fprintf(stderr, "%s\n", needs.error().message.c_str());
+    std::exit(1);
+  }
+  std::vector<std::pair<const char *, std::unique_ptr<Ready>>> ways;
+  for (auto [name, who] : {std::pair("runtime", onednn::Products::OfMachine),
+                           std::pair("own", onednn::Products::Own),
+                           std::pair("packaged", onednn::Products::OfLibrary)})
+    if (auto call = onednn::oneDnn(who).create(*params))
+      ways.emplace_back(name, std::make_unique<Ready>(*call, *params, *needs));
+  for (int i = 0; i < 30; ++i)
+    for (auto &[name, way] : ways)
+      way->run();
+  std::printf("{");
+  for (auto &[name, way] : ways)
+    std::printf("%s\"%s\": [%.6f, \"%s\"]", name == ways[0].first ? "" : ", ", name,
+                way->time() * 1e3, way->call->implementation().c_str());
+  std::printf("}\n");
+  std::fflush(stdout);
+}
+
 static void matmul(int64_t m, int64_t n, int64_t k, int64_t batch, bool packed) {
   task::MatMul p;
   p.m = m, p.n = n, p.k = k, p.a_row = k, p.a_col = 1, p.b_row = n, p.b_col = 1,
@@ -145,6 +213,11 @@ static void stage(int64_t before, int64_t channels, int64_t size) {
 int main(int argc, char **argv) {
   runtime::setTeamSize(argc > 1 ? std::atoi(argv[1]) : 1);
   filter = argc > 2 ? argv[2] : "";
+  if (!std::strcmp(filter, "-")) {
+    for (std::string line; std::getline(std::cin, line);)
+      solve(line);
+    return 0;
+  }
   matmul(128, 768, 768, 1, true);
   matmul(128, 3072, 768, 1, true);
   matmul(128, 768, 3072, 1, true);
