@@ -106,28 +106,33 @@ void partita::fitStreams(Device &device, std::span<const StreamSample> samples) 
   device = best;
 }
 
-/// Fits the constants of products beside tile and nearSpeed, from where they are: what is
-/// 0 stays so. Returns the loss.
-static double fitProducts(Device &device, std::span<const MatmulSample> samples) {
-  DType type = samples.front().type;
+static void setPeak(Device &device, DType type, double peak) {
+  std::erase_if(device.peak, [&](const auto &entry) { return entry.first == type; });
+  device.peak.emplace_back(type, peak);
+}
+
+/// Fits the peak of the samples' type and some constants of products from where they are:
+/// what is 0 stays so. Returns the loss.
+static double fitFrom(Device &device, std::span<const MatmulSample> samples,
+                      std::initializer_list<double MatmulModel::*> others) {
+  const DType type = samples.front().type;
   Topology topology{device, {}, {}};
-  MatmulModel &model = topology.device.matmul;
   double peak = device.peakOf(type);
-  auto setPeak = [&] {
-    auto &list = topology.device.peak;
-    std::erase_if(list, [&](const auto &entry) { return entry.first == type; });
-    list.emplace_back(type, peak);
-  };
-  std::vector<double *> constants{&peak, &model.halfTile, &model.fillSteps};
-  if (model.winograd > 0)
-    constants.push_back(&model.winograd);
+  std::vector<double *> constants{&peak};
+  for (auto other : others)
+    if (double &constant = topology.device.matmul.*other; constant > 0)
+      constants.push_back(&constant);
   double loss = minimize(constants, [&] {
-    setPeak();
+    setPeak(topology.device, type, peak);
     return lossOf(topology, samples);
   });
-  setPeak();
+  setPeak(topology.device, type, peak);
   device = topology.device;
   return loss;
+}
+
+void partita::fitPeak(Device &device, std::span<const MatmulSample> samples) {
+  fitFrom(device, samples, {});
 }
 
 void partita::fitMatmuls(Device &device, std::span<const MatmulSample> samples,
@@ -153,7 +158,9 @@ void partita::fitMatmuls(Device &device, std::span<const MatmulSample> samples,
         fitted.matmul.halfTile = fitted.matmul.fillSteps = 1;
         fitted.matmul.nearSpeed = speed;
         fitted.matmul.winograd = rate;
-        double loss = fitProducts(fitted, samples);
+        double loss = fitFrom(
+            fitted, samples,
+            {&MatmulModel::halfTile, &MatmulModel::fillSteps, &MatmulModel::winograd});
         for (double *constant : {&fitted.matmul.halfTile, &fitted.matmul.fillSteps})
           if (*constant < negligible)
             *constant = 0;

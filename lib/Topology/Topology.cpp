@@ -13,10 +13,11 @@ double Device::peakOf(DType type) const {
   };
   if (double own = listed(type))
     return own;
-  // A 16-bit float computes as the other one, everything else as f32.
-  if (type == DType::BF16 || type == DType::F16)
-    if (double other = listed(type == DType::BF16 ? DType::F16 : DType::BF16))
-      return other;
+  // A 16-bit float or a byte computes as the other one, everything else as f32.
+  for (auto [one, other] : {std::pair(DType::BF16, DType::F16), {DType::U8, DType::I8}})
+    if (type == one || type == other)
+      if (double rate = listed(type == one ? other : one))
+        return rate;
   if (double single = listed(DType::F32))
     return single;
   double least = peak.empty() ? 0 : peak.front().second;

@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -85,6 +86,15 @@ static void print(const Topology &topology, const KernelSamples &kernels,
                 sample);
 }
 
+/// Products of f32, and those of narrower types.
+static std::pair<std::vector<MatmulSample>, std::vector<MatmulSample>>
+byWidth(const std::vector<MatmulSample> &samples) {
+  std::pair<std::vector<MatmulSample>, std::vector<MatmulSample>> result;
+  for (const MatmulSample &sample : samples)
+    (sample.type == DType::F32 ? result.first : result.second).push_back(sample);
+  return result;
+}
+
 static void printErrors(const Topology &topology, const KernelSamples &kernels,
                         const std::vector<CollectiveSample> &collectives) {
   auto line = [](const char *what, const FitError &error) {
@@ -92,7 +102,9 @@ static void printErrors(const Topology &topology, const KernelSamples &kernels,
                 100 * error.largest);
   };
   line("streams", fitError<StreamSample>(topology, kernels.streams));
-  line("products and convolutions", fitError<MatmulSample>(topology, kernels.matmuls));
+  const auto [wide, narrow] = byWidth(kernels.matmuls);
+  line("products and convolutions", fitError<MatmulSample>(topology, wide));
+  line("products of narrower types", fitError<MatmulSample>(topology, narrow));
   if (!collectives.empty())
     line("collectives", fitError<CollectiveSample>(topology, collectives));
 }
@@ -105,7 +117,14 @@ static void fit(Topology &topology, const KernelSamples &kernels,
   fitStreams(device, kernels.streams);
   // Blocks of accumulators in registers that engines have for vectors of 4, 8, 16 floats.
   static constexpr MatmulTile tiles[] = {{1, 1}, {4, 8}, {6, 16}, {8, 48}, {14, 32}};
-  fitMatmuls(device, kernels.matmuls, tiles);
+  const auto [wide, narrow] = byWidth(kernels.matmuls);
+  fitMatmuls(device, wide, tiles);
+  for (DType type : {DType::BF16, DType::F16, DType::U8}) {
+    std::vector<MatmulSample> ofType;
+    std::ranges::copy_if(narrow, std::back_inserter(ofType),
+                         [&](const MatmulSample &sample) { return sample.type == type; });
+    fitPeak(device, ofType);
+  }
   if (!collectives.empty())
     fitCollectives(topology, collectives);
   topology.host.bandwidth = device.memoryBandwidth;

@@ -5,6 +5,7 @@
 #include "dialects/Graph/Graph.h"
 #include "partita/Base/Units.h"
 #include "partita/Onnx/Write.h"
+#include "partita/Reference/Kernels.h"
 #include "partita/Rule/Scalar/Payload.h"
 #include "partita/Runtime/Session.h"
 #include "passes/Pipelines/Compile.h"
@@ -96,15 +97,26 @@ public:
         StreamSample{8 * points, 0, points * static_cast<double>(perPoint + 1), false});
   }
   /// To columns and back, so that the last of three is of the same shape as the first.
-  void matmul(int64_t m, int64_t n, int64_t k) {
+  /// Bytes are unsigned, those of the weight signed; sums become bytes again in between.
+  void matmul(int64_t m, int64_t n, int64_t k, DType type = DType::F32) {
+    const bool isOfBytes = type == DType::U8;
     std::string name =
         "matmul " + std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n);
-    std::string forth = weight(name, {k, n}), value = input(name, {m, k});
-    std::string back = n == k ? forth : weight(name + " back", {n, k});
-    for (int i = 0; i < length; ++i)
-      value = node("MatMul", step(name, i), {value, i % 2 ? back : forth}).outputs[0];
-    give(value);
+    if (type != DType::F32)
+      name += std::string(" of ") + partita::name(type);
+    const DType right = isOfBytes ? DType::I8 : type;
+    std::string forth = weight(name, {k, n}, right), value = input(name, {m, k}, type);
+    std::string back = n == k ? forth : weight(name + " back", {n, k}, right);
+    for (int i = 0; i < length; ++i) {
+      if (i > 0 && isOfBytes)
+        value = bytesOf(value, step(name, i));
+      value = node(isOfBytes ? "MatMulInteger" : "MatMul", step(name, i),
+                   {value, i % 2 ? back : forth})
+                  .outputs[0];
+    }
+    give(value, isOfBytes ? DType::I32 : type);
     matmulNodes.emplace_back(name, MatmulShape{1, m, n, k});
+    types[name] = type;
   }
   /// With a weight that nobody has read since the last request.
   void farMatmul(int64_t m, int64_t n, int64_t k) {
@@ -159,6 +171,7 @@ public:
   onnx_model::Model model;
   std::vector<std::pair<std::string, StreamSample>> streamNodes; ///< without seconds
   std::vector<std::pair<std::string, MatmulShape>> matmulNodes;
+  std::map<std::string, DType> types;         ///< of the matmuls; others are f32
   std::map<std::string, double> farBytes;     ///< of the matmuls, where there are any
   std::map<std::string, WinogradShape> convs; ///< of 3 × 3 among them
 
@@ -174,28 +187,38 @@ private:
   static std::string step(const std::string &name, int i) {
     return i + 1 == length ? name : "before " + std::to_string(i) + " " + name;
   }
-  void give(const std::string &value) {
-    model.graph.outputs.push_back(value);
-    model.graph.outputTypes.push_back(DType::F32);
+  std::string bytesOf(const std::string &value, const std::string &name) {
+    onnx_model::Node &it = node("Cast", "bytes " + name, {value});
+    it.attributes["to"] = int64_t(2); // onnx.TensorProto.UINT8
+    return it.outputs[0];
   }
-  std::string input(const std::string &node, std::vector<int64_t> shape) {
+  void give(const std::string &value, DType type = DType::F32) {
+    model.graph.outputs.push_back(value);
+    model.graph.outputTypes.push_back(type);
+  }
+  std::string input(const std::string &node, std::vector<int64_t> shape,
+                    DType type = DType::F32) {
     shape[0] *= ranks;
-    model.graph.inputs.push_back({"x of " + node, DType::F32, std::move(shape)});
+    model.graph.inputs.push_back({"x of " + node, type, std::move(shape)});
     model.inputNames.push_back(model.graph.inputs.back().name);
     return model.graph.inputs.back().name;
   }
-  std::string weight(const std::string &node, std::vector<int64_t> shape) {
-    auto count = static_cast<size_t>(elementCount(shape));
-    auto values = std::make_shared<std::vector<float>>(count);
+  std::string weight(const std::string &node, std::vector<int64_t> shape,
+                     DType type = DType::F32) {
+    std::vector<double> numbers(static_cast<size_t>(elementCount(shape)));
     uint32_t state = 1; // not uniform: a tensor of one value is stored as a number
-    for (float &value : *values) {
+    for (double &number : numbers) {
       state = state * 1664525 + 1013904223;
-      value = static_cast<float>(state >> 8) * 0x1p-28F;
+      number = type == DType::I8 ? static_cast<double>(state >> 24) - 128
+                                 : static_cast<double>(state >> 8) * 0x1p-28;
     }
+    auto values =
+        std::make_shared<HostTensor>(reference::tensor<double>(type, shape, numbers));
     onnx_model::Tensor tensor;
     tensor.name = "w of " + node;
+    tensor.type = type;
     tensor.shape = std::move(shape);
-    tensor.bytes = std::as_bytes(std::span(*values));
+    tensor.bytes = values->bytes;
     tensor.owner = values;
     model.graph.initializers.push_back(std::move(tensor));
     return model.graph.initializers.back().name;
@@ -248,6 +271,11 @@ static Workload makeWorkload(int ranks) {
     work.matmul(m, 3072, 768);
     work.matmul(m, 768, 3072);
   }
+  for (DType type : {DType::BF16, DType::F16, DType::U8})
+    for (int64_t m : {1, 16, 128, 512}) {
+      work.matmul(m, 768, 768, type);
+      work.matmul(m, 3072, 768, type);
+    }
   work.farMatmul(1, 3072, 768);
   work.farMatmul(1, 768, 3072);
   work.matmul(512, 4, 64);
@@ -355,8 +383,10 @@ Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
     if (!time)
       return tl::unexpected(time.error());
     auto far = work.farBytes.find(node);
-    samples.matmuls.push_back(
-        {DType::F32, shape, *time, far == work.farBytes.end() ? 0 : far->second});
+    auto type = work.types.find(node);
+    samples.matmuls.push_back({type == work.types.end() ? DType::F32 : type->second,
+                               shape, *time,
+                               far == work.farBytes.end() ? 0 : far->second});
     if (auto conv = work.convs.find(node); conv != work.convs.end())
       samples.matmuls.back().conv = conv->second;
     samples.names.push_back(node);

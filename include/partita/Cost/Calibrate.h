@@ -62,6 +62,10 @@ void fitStreams(Device &device, std::span<const StreamSample> samples);
 void fitMatmuls(Device &device, std::span<const MatmulSample> samples,
                 std::span<const MatmulTile> tiles);
 
+/// Sets the peak of the samples' type alone: the rest is as matrix products of another
+/// type gave it.
+void fitPeak(Device &device, std::span<const MatmulSample> samples);
+
 /// Sets bandwidth (efficiency becomes 1), latency and ramp of a topology's only level.
 void fitCollectives(Topology &topology, std::span<const CollectiveSample> samples);
 

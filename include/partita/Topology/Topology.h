@@ -92,8 +92,8 @@ struct Device {
   Contention contention;
 
   /// Operations per second in matrix products of `type`. One that is not listed computes
-  /// as the other 16-bit float, else as f32, else at the least rate listed; 0 without
-  /// any.
+  /// as the other 16-bit float or kind of byte, else as f32, else at the least rate
+  /// listed; 0 without any.
   double peakOf(DType type) const;
   double pointwiseRate() const { return pointwise > 0 ? pointwise : peakOf(DType::F32); }
 };

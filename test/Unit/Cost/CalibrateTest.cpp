@@ -65,6 +65,17 @@ TEST_CASE("calibrate: constants of exact samples are found") {
   CHECK(found.device.matmul.tiles == std::vector<MatmulTile>{{6, 16}});
   CHECK(found.device.matmul.nearSpeed == 4);
   CHECK(fitError<MatmulSample>(found, matmuls).largest < 0.02);
+  const double wide = found.device.peakOf(DType::F32);
+  std::vector<MatmulSample> bytes;
+  for (const MatmulSample &sample : matmuls)
+    bytes.push_back({DType::U8, sample.shape, 0, 0, {}});
+  Topology faster = found;
+  faster.device.peak.emplace_back(DType::I8, 3.3 * wide);
+  for (MatmulSample &sample : bytes)
+    sample.seconds = predictedSeconds(faster, sample);
+  fitPeak(found.device, bytes);
+  CHECK(found.device.peakOf(DType::I8) == Approx(3.3 * wide).epsilon(0.01));
+  CHECK(found.device.peakOf(DType::F32) == wide);
   fitCollectives(found, collectives);
   CHECK(found.levels[0].bandwidth == Approx(2.9e9).epsilon(0.03));
   CHECK(found.levels[0].latency == Approx(17e-6).epsilon(0.03));
