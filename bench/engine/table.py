@@ -5,7 +5,7 @@ usage: table.py BENCH_ENGINE [--newest HEADERS LIBRARIES] [--only TEXT] [--round
 
 BENCH_ENGINE is the program of this folder, which has the packaged oneDNN and our own kernels.
 --newest adds a oneDNN of any version: a folder of headers, and folders of its shared objects
-(with those that it needs) joined by ":"; library.cpp is compiled for it. Everything runs on one
+(with those that it needs) joined by ":"; library/products.cpp is compiled for it. Everything runs on one
 core in turns. Prints a table in Markdown: milliseconds of each, the fastest in bold, and how much
 faster our own is than the best oneDNN.
 """
@@ -55,7 +55,7 @@ def features():
 
 
 def compiled(headers, libraries, folder):
-    source = pathlib.Path(__file__).with_name("library.cpp")
+    source = pathlib.Path(__file__).with_name("library") / "products.cpp"
     program = pathlib.Path(folder) / "library"
     places = [f"-L{place}" for place in libraries.split(":")]
     subprocess.run(["clang++-22", "-O2", "-std=c++17", "-I", headers, source, "-o", program,

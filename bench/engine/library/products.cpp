@@ -1,4 +1,4 @@
-//===- library.cpp - Speed of single products by any oneDNN ---------------===//
+//===- products.cpp - Speed of single products by any oneDNN ---------------===//
 //
 // Built by table.py with the headers of a oneDNN of version 2 or 3. Reads problems as
 // `bench-engine THREADS -` does and prints milliseconds and the implementation; null
