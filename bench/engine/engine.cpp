@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../Aligned.h"
+#include "partita/Runtime/Gemm.h"
 #include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Team.h"
 
@@ -137,6 +138,17 @@ static std::optional<task::Params> parse(const std::string &line) {
   return p;
 }
 
+/// Our own kernels for it, by vectors of 512 bits where these may be used.
+static std::shared_ptr<const engine::Call> ownCall(const task::Params &params) {
+  const char *most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const bool isWide =
+      !most || (std::strcmp(most, "AVX2") != 0 && std::strcmp(most, "AVX512_CORE") != 0);
+  if (auto *conv = std::get_if<task::Conv>(&params); conv && task::isOfBytes(*conv))
+    return gemm::byteConv(*conv, isWide);
+  auto call = onednn::oneDnn(onednn::Products::Own).create(params);
+  return call ? *call : nullptr;
+}
+
 /// The runtime's choice first, then what each side does by itself where that differs.
 static void solve(const std::string &line) {
   auto params = parse(line);
@@ -147,11 +159,14 @@ static void solve(const std::string &line) {
     std::exit(1);
   }
   std::vector<std::pair<const char *, std::unique_ptr<Ready>>> ways;
+  auto add = [&](const char *name, const std::shared_ptr<const engine::Call> &call) {
+    if (call)
+      ways.emplace_back(name, std::make_unique<Ready>(call, *params, *needs));
+  };
   for (auto [name, who] : {std::pair("runtime", onednn::Products::OfMachine),
-                           std::pair("own", onednn::Products::Own),
                            std::pair("packaged", onednn::Products::OfLibrary)})
-    if (auto call = onednn::oneDnn(who).create(*params))
-      ways.emplace_back(name, std::make_unique<Ready>(*call, *params, *needs));
+    add(name, onednn::oneDnn(who).create(*params).value_or(nullptr));
+  add("own", ownCall(*params));
   for (int i = 0; i < 30; ++i)
     for (auto &[name, way] : ways)
       way->run();

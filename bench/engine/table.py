@@ -5,9 +5,9 @@ usage: table.py BENCH_ENGINE [--newest HEADERS LIBRARIES] [--only TEXT] [--round
 
 BENCH_ENGINE is the program of this folder, which has the packaged oneDNN and our own kernels.
 --newest adds a oneDNN of any version: a folder of headers, and folders of its shared objects
-(with those that it needs) joined by ":"; library/products.cpp is compiled for it. Everything runs on one
-core in turns. Prints a table in Markdown: milliseconds of each, the fastest in bold, and how much
-faster our own is than the best oneDNN.
+(with those that it needs) joined by ":"; library/products.cpp is compiled for it. Everything runs
+on one core in turns. Prints a table in Markdown: milliseconds of each, the fastest in bold, and
+how much faster our own is than the best oneDNN.
 """
 import argparse
 import json

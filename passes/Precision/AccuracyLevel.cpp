@@ -14,7 +14,7 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
-struct AccuracyLevelPass : impl::AccuracyLevelPassBase<AccuracyLevelPass> {
+struct AccuracyLevelPass : partita::impl::AccuracyLevelPassBase<AccuracyLevelPass> {
   using AccuracyLevelPassBase::AccuracyLevelPassBase;
 
   void runOnOperation() override {

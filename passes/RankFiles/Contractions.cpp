@@ -120,13 +120,14 @@ static void writeContractBlocks(RankWriter &w, Operation *op) {
   if (Value zeros = product.getZeros())
     inputs.push_back(perColumn(zeros));
   const auto block = static_cast<int64_t>(product.getBlock());
-  w.define(op->getResult(0), w.node("MatMulNBits", inputs,
-                                    {{"K", weight[1] * block},
-                                     {"N", weight[0]},
-                                     {"accuracy_level", product.getAccuracyLevel()},
-                                     {"bits", int64_t(4)},
-                                     {"block_size", block}},
-                                    "com.microsoft"));
+  w.define(op->getResult(0),
+           w.node("MatMulNBits", inputs,
+                  {{"K", weight[1] * block},
+                   {"N", weight[0]},
+                   {"accuracy_level", static_cast<int64_t>(product.getAccuracyLevel())},
+                   {"bits", int64_t(4)},
+                   {"block_size", block}},
+                  "com.microsoft"));
 }
 
 //===-- Convolutions ------------------------------------------------------===//

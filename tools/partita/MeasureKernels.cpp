@@ -103,7 +103,7 @@ public:
     std::string name =
         "matmul " + std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n);
     if (type != DType::F32)
-      name += std::string(" of ") + partita::name(type);
+      name += " of " + std::string(partita::name(type));
     const DType right = isOfBytes ? DType::I8 : type;
     std::string forth = weight(name, {k, n}, right), value = input(name, {m, k}, type);
     std::string back = n == k ? forth : weight(name + " back", {n, k}, right);

@@ -5,6 +5,9 @@
 #include "partita/Runtime/Plain.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
 
 using namespace partita;
 using namespace partita::test;
@@ -56,24 +59,29 @@ struct Operands {
   double at(size_t operand, int64_t place) const { return buffers[operand].get(place); }
 };
 
-/// An element of the left operand, rounded to whole steps of its block where rows are of
-/// bytes. The step is reckoned in f32, as kernels do: a half goes one way or the other.
-double leftOf(const task::BlockMatMul &p, const Operands &of, int64_t i, int64_t k) {
-  const double a = of.at(task::BlockMatMulA, i * p.a_row + k);
-  if (!p.byte_rows)
-    return a;
-  float largest = 0;
-  for (int64_t e = k / p.block * p.block; e < (k / p.block + 1) * p.block; ++e)
-    largest = std::max(largest, static_cast<float>(std::abs(
-                                    of.at(task::BlockMatMulA, i * p.a_row + e))));
-  if (largest < 0x1p-100f)
-    return 0;
-  return std::nearbyint(static_cast<float>(a) * (127 / largest)) * (largest / 127.0);
+/// The left operand, rounded to whole steps of each block where rows are of bytes. The
+/// step is reckoned in f32, as kernels do: a half goes one way or the other.
+std::vector<double> leftOf(const task::BlockMatMul &p, const Operands &of) {
+  std::vector<double> left;
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t k = 0; k < p.blocks * p.block; ++k)
+      left.push_back(of.at(task::BlockMatMulA, i * p.a_row + k));
+  for (size_t b = 0; p.byte_rows && b < left.size(); b += static_cast<size_t>(p.block)) {
+    std::span<double> block(left.data() + b, static_cast<size_t>(p.block));
+    float largest = 0;
+    for (double a : block)
+      largest = std::max(largest, static_cast<float>(std::abs(a)));
+    for (double &a : block)
+      a = largest < 0x1p-100f ? 0
+                              : std::nearbyint(static_cast<float>(a) * (127 / largest)) *
+                                    (largest / 127.0);
+  }
+  return left;
 }
 
 /// The sum in f64, and the sum of the sizes of what is added.
-std::pair<double, double> sumOf(const task::BlockMatMul &p, const Operands &of, int64_t i,
-                                int64_t j) {
+std::pair<double, double> sumOf(const task::BlockMatMul &p, const Operands &of,
+                                const double *row, int64_t j) {
   double sum = 0, size = 0;
   for (int64_t k = 0; k < p.blocks * p.block; ++k) {
     const int64_t b = k / p.block;
@@ -84,7 +92,7 @@ std::pair<double, double> sumOf(const task::BlockMatMul &p, const Operands &of, 
                      : 8;
     const double scale =
         of.at(task::BlockMatMulScales, b * p.scale_block + j * p.scale_col);
-    const double a = leftOf(p, of, i, k);
+    const double a = row[k];
     const double number = byte >> 4 * (k % 2) & 15;
     sum += a * (number - zero) * scale;
     size += std::abs(a * scale) * (number + std::abs(zero));
@@ -102,6 +110,7 @@ void check(const task::BlockMatMul &p, std::shared_ptr<const Call> call) {
   for (int64_t e = 0; e < c.count; ++e)
     before.push_back(c.get(e));
   Prepared run(p, of.list, task::BlockMatMulScratch, std::move(call));
+  const std::vector<double> left = leftOf(p, of);
   double worst = 0;
   int64_t touched = 0;
   for (int64_t i = 0; i < p.m; ++i)
@@ -111,7 +120,7 @@ void check(const task::BlockMatMul &p, std::shared_ptr<const Call> call) {
         touched += c.get(place) != before[static_cast<size_t>(place)];
         continue;
       }
-      auto [sum, size] = sumOf(p, of, i, j);
+      auto [sum, size] = sumOf(p, of, left.data() + i * p.blocks * p.block, j);
       worst = std::max(worst, std::abs(c.get(place) - sum) / size);
     }
   CHECK(worst < 1e-6);
@@ -186,7 +195,8 @@ TEST_CASE("blocks of 4 bits: kernels by vectors, and which weights they take") {
   CHECK(!takes([](auto &p) { p.b_packed = false; }).empty());
   CHECK(takes([](auto &p) { p.block = 12; }).empty());
   CHECK(takes([](auto &p) { p.byte_rows = true; }) ==
-        (multipliesBytes() ? "byte blocks:vnni" : "byte blocks:avx2"));
+        (hasWideVectors() && __builtin_cpu_supports("avx512vnni") ? "byte blocks:vnni"
+                                                                  : "byte blocks:avx2"));
   CHECK(takes([](auto &p) { p.n = p.blocks = int64_t(1) << 40; }).empty());
 }
 
@@ -206,4 +216,35 @@ TEST_CASE("blocks of 4 bits: what a table may not say") {
         "zeros are neither u8 nor f32");
   CHECK(reason([](auto &p) { p.blocks = p.block = int64_t(1) << 32; }) ==
         "there are more than 2^48 summands");
+}
+
+TEST_CASE("blocks of 4 bits: rows of bytes that are nothing, tiny or no numbers") {
+  task::BlockMatMul p = blockProduct(4, 20, 2, 16, Zeros::Bytes);
+  p.byte_rows = true;
+  for (const engine::Engine *engine :
+       {&onednn::oneDnn(), &onednn::oneDnn(onednn::Products::Own), &plain::loops()}) {
+    Operands of(p);
+    Buffer &a = of.buffers[task::BlockMatMulA];
+    for (int64_t e = 0; e < 16; ++e) {
+      a.set(e, 0);
+      a.set(32 + e, 1e-32);
+    }
+    a.set(2 * 32 + 5, std::numeric_limits<double>::infinity());
+    a.set(3 * 32 + 20, std::nan(""));
+    auto call = engine->create(p);
+    REQUIRE(call);
+    INFO((*call)->implementation());
+    Prepared run(p, of.list, task::BlockMatMulScratch, *call);
+    const std::vector<double> left = leftOf(p, of);
+    CHECK(left[32] == 0);
+    for (int64_t j = 0; j < p.n; ++j) {
+      auto result = [&](int64_t i) { return of.at(task::BlockMatMulC, i * p.c_row + j); };
+      for (int64_t i : {0, 1}) {
+        auto [sum, size] = sumOf(p, of, left.data() + i * 32, j);
+        CHECK(std::abs(result(i) - sum) <= 1e-6 * size);
+      }
+      CHECK(std::isnan(result(2)));
+      CHECK(std::isnan(result(3)));
+    }
+  }
 }
