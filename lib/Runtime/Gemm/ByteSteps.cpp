@@ -165,9 +165,14 @@ void gemm::scaleNarrow(const Scaled &block) {
   }
 }
 
+/// Rounds by the conversion to integers, which are as many as floats of this size. A
+/// product that no integer holds is above all bytes: it is cut to one that is. What is no
+/// number becomes the least integer, and so `low`, as `max` has it.
 [[gnu::target("avx512f,avx512bw,avx512vl")]] void gemm::scaleWide(const Scaled &block) {
-  const __m512 offset = _mm512_set1_ps(block.offset), low = _mm512_set1_ps(block.low),
-               high = _mm512_set1_ps(block.high);
+  const __m512 most = _mm512_set1_ps(0x1p30F);
+  const __m512i offset = _mm512_set1_epi32(static_cast<int>(block.offset)),
+                low = _mm512_set1_epi32(static_cast<int>(block.low)),
+                high = _mm512_set1_epi32(static_cast<int>(block.high));
   for (int64_t c = 0; c < block.columns; c += 16) {
     const int64_t count = block.columns - c;
     const auto mask = static_cast<__mmask16>(count < 16 ? (1 << count) - 1 : 0xffff);
@@ -178,14 +183,20 @@ void gemm::scaleNarrow(const Scaled &block) {
       bias = _mm512_sub_epi32(_mm512_setzero_si512(), bias);
     const __m512 factor = block.factor ? _mm512_maskz_loadu_ps(mask, block.factor + c)
                                        : _mm512_set1_ps(block.one);
-    for (int64_t r = 0; r < block.rows; ++r) {
-      __m512i sum = _mm512_loadu_si512(block.sums + r * block.row + c);
-      __m512 x = _mm512_cvtepi32_ps(_mm512_add_epi32(sum, bias));
-      x = _mm512_roundscale_ps(_mm512_mul_ps(x, factor), 0x08);
-      x = _mm512_add_ps(x, offset);
-      x = _mm512_min_ps(_mm512_max_ps(x, low), high);
-      _mm512_mask_cvtepi32_storeu_epi8(block.to + r * block.toRow + c, mask,
-                                       _mm512_cvttps_epi32(x));
+    // What is stored might be the block itself, to a compiler: read before.
+    const int32_t *from = block.sums + c;
+    uint8_t *to = block.to + c;
+    const int64_t fromRow = block.row, toRow = block.toRow;
+    for (int64_t r = block.rows; r > 0; --r, from += fromRow, to += toRow) {
+      const __m512i sum = _mm512_add_epi32(_mm512_loadu_si512(from), bias);
+      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), factor);
+      __m512i numbers = _mm512_cvtps_epi32(_mm512_min_ps(most, scaled));
+      numbers = _mm512_max_epi32(_mm512_add_epi32(numbers, offset), low);
+      numbers = _mm512_min_epi32(numbers, high);
+      if (count >= 16)
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(to), _mm512_cvtepi32_epi8(numbers));
+      else
+        _mm512_mask_cvtepi32_storeu_epi8(to, mask, numbers);
     }
   }
 }

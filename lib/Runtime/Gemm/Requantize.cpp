@@ -6,6 +6,7 @@
 #include "partita/Base/Bundle/Images.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 using namespace partita;
@@ -95,6 +96,10 @@ void Requantizer::findScaling() {
   if (!take(PARTITA_POST_CLIP, any) || steps.end() - at != 1)
     return;
   all.low = at[-1].op.alpha, all.high = at[-1].op.beta;
+  // Kernels add and compare integers.
+  for (float number : {all.offset, all.low, all.high})
+    if (!(std::abs(number) <= 1 << 20) || number != std::nearbyint(number))
+      return;
   scaling = all;
 }
 
