@@ -33,9 +33,6 @@ namespace {
 /// cache beside a panel.
 constexpr int64_t blockBytes = 128 * 1024;
 
-/// Sums of neighbouring pixels that filters per channel leave together.
-constexpr int64_t sumsTogether = 4096;
-
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t aligned(int64_t bytes) { return ceilDiv(bytes, 64) * 64; }
 
@@ -148,27 +145,15 @@ private:
 /// A filter per channel.
 class DepthwiseConv final : public ByteConv {
 public:
-  DepthwiseConv(const task::Conv &params, const DepthwiseKernels &kernels, bool isWide);
+  DepthwiseConv(const task::Conv &params, bool isWide);
   Expected<void> pack(const void *raw, void *packed) const override;
   bool run(Frame &, std::span<void *const> operands,
            const Weight *weight) const noexcept override;
-  std::string implementation() const override { return kernels.name; }
+  std::string implementation() const override { return "depthwise pairs:avx2"; }
 
 private:
-  /// Where the taps of a pixel lie, and how far it is to those of the next one.
-  struct Taps {
-    const uint8_t **at;
-    int64_t *ahead;
-    const uint8_t *zeros;
-  };
   void row(const Part &part, int64_t number) const;
-  void findTaps(const Part &part, int64_t number, int64_t column, const Taps &taps) const;
-  bool isShifted() const { return isSigned && kernels.isUnsigned; }
-  int64_t tapBytes() const { return aligned(steps * kernels.taps * 8); }
-
-  const DepthwiseKernels &kernels;
-  int64_t steps, filterBytes;
-  int64_t sumRow, pixelsTogether; ///< elements; pixels whose sums are kept together
+  int64_t pairs;
 };
 
 } // namespace
@@ -457,103 +442,67 @@ bool TiledConv::run(Frame &, std::span<void *const> operands,
 // A filter per channel
 //===----------------------------------------------------------------------===//
 
-DepthwiseConv::DepthwiseConv(const task::Conv &params, const DepthwiseKernels &kernels,
-                             bool isWide)
-    : ByteConv(params, isWide), kernels(kernels), steps(ceilDiv(taps, kernels.taps)),
-      filterBytes(ceilDiv(p.out_channels, kernels.channels) * steps * kernels.channels *
-                  kernels.taps * kernels.numberBytes),
-      sumRow(ceilDiv(p.out_channels, mostByteColumns) * mostByteColumns),
-      pixelsTogether(std::clamp<int64_t>(sumsTogether / sumRow, 1, dims[2].out)) {
-  static_assert(sizeof(const uint8_t *) <= 8);
+/// Bytes of the sums of a pixel and what vectors read behind them.
+static int64_t sumBytes(int64_t channels) { return aligned(4 * channels) + 64; }
+
+DepthwiseConv::DepthwiseConv(const task::Conv &params, bool isWide)
+    : ByteConv(params, isWide), pairs(ceilDiv(taps, 2)) {
   const int64_t rows = p.batch * dims[0].out * dims[1].out;
   parts = partsFor(4 * double(p.out_channels) * double(outPixels) * double(taps), rows);
-  // Sums, where taps are and how far their next ones are, a pixel of zeros.
-  setMemory(4 * pixelsTogether * sumRow + 2 * tapBytes() + p.out_channels,
-            filterBytes + (isShifted() ? 4 * p.out_channels : 0), kernels.form);
+  const int64_t channels = p.out_channels;
+  // Sums of a pixel, its taps, and a pixel of zeros.
+  setMemory(sumBytes(channels) +
+                aligned(2 * pairs * static_cast<int64_t>(sizeof(void *))) + channels,
+            ceilDiv(channels, depthwiseChannels) * pairs * 64, "pairs of taps");
 }
 
 Expected<void> DepthwiseConv::pack(const void *raw, void *packed) const {
   std::vector<int16_t> numbers(static_cast<size_t>(p.out_channels * taps));
   for (size_t i = 0; i < numbers.size(); ++i)
     numbers[i] = weightAt(raw, static_cast<int64_t>(i));
-  packDepthwise(kernels, numbers.data(), p.out_channels, taps, packed);
-  if (!isShifted())
-    return {};
-  auto *begins = reinterpret_cast<int32_t *>(static_cast<char *>(packed) + filterBytes);
-  for (int64_t c = 0; c < p.out_channels; ++c) {
-    int32_t sum = 0;
-    for (int64_t tap = 0; tap < taps; ++tap)
-      sum += numbers[static_cast<size_t>(c * taps + tap)];
-    begins[c] = -128 * sum;
-  }
+  packDepthwise(numbers.data(), p.out_channels, taps, static_cast<int16_t *>(packed));
   return {};
 }
 
-/// The taps of the pixel of row `number` whose window begins at this column.
-void DepthwiseConv::findTaps(const Part &part, int64_t number, int64_t column,
-                             const Taps &taps) const {
-  const auto &[depth, height, width] = dims;
-  const int64_t channels = p.out_channels, image = number / height.out / depth.out;
-  const int64_t slice = number / height.out % depth.out * depth.stride - depth.padBegin;
-  const int64_t line = number % height.out * height.stride - height.padBegin;
-  int64_t i = 0;
-  for (int64_t d = 0; d < depth.kernel; ++d)
-    for (int64_t h = 0; h < height.kernel; ++h)
-      for (int64_t w = 0; w < width.kernel; ++w, ++i) {
-        const int64_t z = slice + d * depth.dilation, y = line + h * height.dilation,
-                      x = column + w * width.dilation;
-        const bool isInside =
-            z >= 0 && z < depth.in && y >= 0 && y < height.in && x >= 0 && x < width.in;
-        taps.at[i] =
-            isInside
-                ? part.image +
-                      (((image * depth.in + z) * height.in + y) * width.in + x) * channels
-                : taps.zeros;
-        taps.ahead[i] = isInside ? width.stride * channels : 0;
-      }
-}
-
-/// A row of pixels of the result. Two windows that lie in the row as a whole have taps at
-/// the same places.
+/// A row of pixels of the result.
 void DepthwiseConv::row(const Part &part, int64_t number) const {
-  const task::SpatialDim &width = dims[2];
+  const auto &[depth, height, width] = dims;
   const int64_t channels = p.out_channels;
   auto *sums = reinterpret_cast<int32_t *>(part.scratch);
-  char *behind = part.scratch + 4 * pixelsTogether * sumRow;
-  auto *zeros = reinterpret_cast<uint8_t *>(behind + 2 * tapBytes());
-  const Taps taps{reinterpret_cast<const uint8_t **>(behind),
-                  reinterpret_cast<int64_t *>(behind + tapBytes()), zeros};
+  auto *at = reinterpret_cast<const uint8_t **>(part.scratch + sumBytes(channels));
+  auto *zeros = reinterpret_cast<uint8_t *>(at) +
+                aligned(2 * pairs * static_cast<int64_t>(sizeof(void *)));
   std::memset(zeros, 0, static_cast<size_t>(channels));
-  std::fill(taps.at, taps.at + steps * kernels.taps, zeros);
-  DepthwisePixel pixel{taps.at,
-                       steps,
-                       part.filter,
-                       channels,
-                       isSigned,
-                       isShifted()
-                           ? reinterpret_cast<const int32_t *>(part.filter + filterBytes)
-                           : nullptr,
-                       sums};
-  bool wasWhole = false;
+  const int64_t image = number / height.out / depth.out;
+  const int64_t slice = number / height.out % depth.out * depth.stride - depth.padBegin;
+  const int64_t line = number % height.out * height.stride - height.padBegin;
+  const DepthwisePixel pixel{
+      at,       pairs,    reinterpret_cast<const int16_t *>(part.filter),
+      channels, isSigned, sums};
   for (int64_t x = 0; x < width.out; ++x) {
-    const int64_t column = x * width.stride - width.padBegin;
-    const bool isWhole =
-        column >= 0 && column + (width.kernel - 1) * width.dilation < width.in;
-    if (isWhole && wasWhole)
-      for (int64_t i = 0; i < this->taps; ++i)
-        taps.at[i] += taps.ahead[i];
-    else
-      findTaps(part, number, column, taps);
-    wasWhole = isWhole;
-    const int64_t place = x % pixelsTogether;
-    pixel.sums = sums + place * sumRow;
-    kernels.pixel(pixel);
-    if (place + 1 < pixelsTogether && x + 1 < width.out)
-      continue;
+    const uint8_t **next = at;
+    at[2 * pairs - 1] = zeros;
+    for (int64_t d = 0; d < depth.kernel; ++d)
+      for (int64_t h = 0; h < height.kernel; ++h)
+        for (int64_t w = 0; w < width.kernel; ++w) {
+          const int64_t from[3] = {slice + d * depth.dilation, line + h * height.dilation,
+                                   x * width.stride - width.padBegin +
+                                       w * width.dilation};
+          const bool isInside = from[0] >= 0 && from[0] < depth.in && from[1] >= 0 &&
+                                from[1] < height.in && from[2] >= 0 && from[2] < width.in;
+          *next++ =
+              !isInside
+                  ? zeros
+                  : part.image +
+                        (((image * depth.in + from[0]) * height.in + from[1]) * width.in +
+                         from[2]) *
+                            channels;
+        }
+    depthwisePixel(pixel);
     for (int64_t c = 0; c < channels; c += mostByteColumns)
-      requantizer.run(part.operands, {sums + c, sumRow, place + 1,
-                                      std::min(mostByteColumns, channels - c),
-                                      number * width.out + x - place, c});
+      requantizer.run(part.operands,
+                      {sums + c, 0, 1, std::min(mostByteColumns, channels - c),
+                       number * width.out + x, c});
   }
 }
 
@@ -577,13 +526,10 @@ std::unique_ptr<Call> gemm::byteConv(const task::Conv &p, bool isWide) {
       !Requantizer::takes(p))
     return nullptr;
   isWide &= quadKernels() != nullptr;
-  const bool takesQuads = isWide && task::rhsType(p) == DType::I8;
-  if (p.groups == p.in_channels && p.groups == p.out_channels)
-    for (const DepthwiseKernels *byChannel :
-         {takesQuads ? depthwiseQuads() : nullptr, depthwisePairs()})
-      if (byChannel && p.groups >= byChannel->channels)
-        return std::make_unique<DepthwiseConv>(p, *byChannel, isWide);
-  if (takesQuads)
+  if (p.groups == p.in_channels && p.groups == p.out_channels &&
+      p.groups >= depthwiseChannels)
+    return std::make_unique<DepthwiseConv>(p, isWide);
+  if (isWide && task::rhsType(p) == DType::I8)
     kernels = quadKernels();
   return std::make_unique<TiledConv>(p, *kernels);
 }

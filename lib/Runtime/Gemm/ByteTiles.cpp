@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #if defined(__x86_64__)
@@ -118,30 +117,27 @@ const ByteKernels *gemm::quadKernels() {
 // Filters per channel
 //===----------------------------------------------------------------------===//
 
-namespace {
 /// Unpacking two vectors of sixteen numbers puts the channels 0 to 3 and 8 to 11 side by
 /// side with those of the other tap, and then 4 to 7 and 12 to 15.
-constexpr int64_t pairOrder[] = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15};
-/// Likewise four vectors of 32 bytes, twice.
-constexpr int64_t quadOrder[] = {0,  1,  2,  3,  16, 17, 18, 19, 4,  5,  6,
-                                 7,  20, 21, 22, 23, 8,  9,  10, 11, 24, 25,
-                                 26, 27, 12, 13, 14, 15, 28, 29, 30, 31};
+static constexpr int64_t unpacked[16] = {0, 1, 2, 3, 8,  9,  10, 11,
+                                         4, 5, 6, 7, 12, 13, 14, 15};
 
-template <bool isSigned> [[gnu::target("avx2")]] __m256i sixteenOf(const uint8_t *from) {
+template <bool isSigned>
+[[gnu::target("avx2")]] static __m256i sixteenOf(const uint8_t *from) {
   __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(from));
   return isSigned ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes);
 }
 
 template <bool isSigned>
-[[gnu::target("avx2")]] void addPairsOf(const DepthwisePixel &pixel) {
-  constexpr int64_t together = std::size(pairOrder);
-  auto *w = static_cast<const __m256i *>(pixel.weights);
-  for (int64_t block = 0; block < pixel.channels; block += together) {
-    const int64_t c = std::min(block, pixel.channels - together);
+[[gnu::target("avx2")]] static void depthwiseOf(const DepthwisePixel &pixel) {
+  const int16_t *weights = pixel.weights;
+  for (int64_t block = 0; block < pixel.channels; block += depthwiseChannels) {
+    const int64_t c = std::min(block, pixel.channels - depthwiseChannels);
     __m256i first = _mm256_setzero_si256(), second = first;
-    for (int64_t q = 0; q < pixel.steps; ++q, w += 2) {
+    for (int64_t q = 0; q < pixel.pairs; ++q, weights += 32) {
       __m256i a = sixteenOf<isSigned>(pixel.taps[2 * q] + c);
       __m256i b = sixteenOf<isSigned>(pixel.taps[2 * q + 1] + c);
+      auto *w = reinterpret_cast<const __m256i *>(weights);
       first = _mm256_add_epi32(
           first, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), _mm256_load_si256(w)));
       second = _mm256_add_epi32(second, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b),
@@ -152,73 +148,9 @@ template <bool isSigned>
     _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(first, second, 0x31));
   }
 }
-void addPairsOfPixel(const DepthwisePixel &pixel) {
-  pixel.isSigned ? addPairsOf<true>(pixel) : addPairsOf<false>(pixel);
-}
 
-template <bool isSigned>
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512vnni")]] void
-addQuadsOf(const DepthwisePixel &pixel) {
-  constexpr int64_t together = std::size(quadOrder);
-  auto *w = static_cast<const __m256i *>(pixel.weights);
-  for (int64_t block = 0; block < pixel.channels; block += together) {
-    const int64_t c = std::min(block, pixel.channels - together);
-    __m256i sums[4] = {};
-    for (int64_t q = 0; q < pixel.steps; ++q, w += 4) {
-      __m256i x[4];
-      for (int t = 0; t < 4; ++t) {
-        x[t] = _mm256_loadu_si256(
-            reinterpret_cast<const __m256i *>(pixel.taps[4 * q + t] + c));
-        if (isSigned)
-          x[t] = _mm256_xor_si256(x[t], _mm256_set1_epi8(-128));
-      }
-      const __m256i low[2] = {_mm256_unpacklo_epi8(x[0], x[1]),
-                              _mm256_unpacklo_epi8(x[2], x[3])};
-      const __m256i high[2] = {_mm256_unpackhi_epi8(x[0], x[1]),
-                               _mm256_unpackhi_epi8(x[2], x[3])};
-      const __m256i quads[4] = {_mm256_unpacklo_epi16(low[0], low[1]),
-                                _mm256_unpackhi_epi16(low[0], low[1]),
-                                _mm256_unpacklo_epi16(high[0], high[1]),
-                                _mm256_unpackhi_epi16(high[0], high[1])};
-      for (int i = 0; i < 4; ++i)
-        sums[i] = _mm256_dpbusd_epi32(sums[i], quads[i], _mm256_load_si256(w + i));
-    }
-    auto *to = reinterpret_cast<__m256i *>(pixel.sums + c);
-    const __m256i inOrder[4] = {_mm256_permute2x128_si256(sums[0], sums[1], 0x20),
-                                _mm256_permute2x128_si256(sums[2], sums[3], 0x20),
-                                _mm256_permute2x128_si256(sums[0], sums[1], 0x31),
-                                _mm256_permute2x128_si256(sums[2], sums[3], 0x31)};
-    for (int i = 0; i < 4; ++i) {
-      __m256i sum = inOrder[i];
-      if (pixel.begin)
-        sum = _mm256_add_epi32(sum, _mm256_loadu_si256(reinterpret_cast<const __m256i *>(
-                                        pixel.begin + c + 8 * i)));
-      _mm256_storeu_si256(to + i, sum);
-    }
-  }
-}
-void addQuadsOfPixel(const DepthwisePixel &pixel) {
-  pixel.isSigned ? addQuadsOf<true>(pixel) : addQuadsOf<false>(pixel);
-}
-
-constexpr DepthwiseKernels pairsByChannel = {std::size(pairOrder),
-                                             2,
-                                             sizeof(int16_t),
-                                             false,
-                                             pairOrder,
-                                             addPairsOfPixel,
-                                             "depthwise pairs:avx2",
-                                             "pairs of taps"};
-constexpr DepthwiseKernels quadsByChannel = {
-    std::size(quadOrder), 4, 1, true, quadOrder, addQuadsOfPixel, "depthwise quads:vnni",
-    "quads of taps"};
-} // namespace
-
-const DepthwiseKernels *gemm::depthwisePairs() {
-  return __builtin_cpu_supports("avx2") ? &pairsByChannel : nullptr;
-}
-const DepthwiseKernels *gemm::depthwiseQuads() {
-  return quadKernels() ? &quadsByChannel : nullptr;
+void gemm::depthwisePixel(const DepthwisePixel &pixel) {
+  pixel.isSigned ? depthwiseOf<true>(pixel) : depthwiseOf<false>(pixel);
 }
 
 template <typename T>
@@ -232,20 +164,14 @@ void gemm::widenBytes(const void *from, bool isSigned, int64_t count, int16_t *t
            : widenRow(static_cast<const uint8_t *>(from), count, to);
 }
 
-void gemm::packDepthwise(const DepthwiseKernels &kernels, const int16_t *from,
-                         int64_t channels, int64_t taps, void *to) {
-  auto *at = static_cast<char *>(to);
-  for (int64_t block = 0; block < channels; block += kernels.channels) {
-    const int64_t c = std::min(block, channels - kernels.channels);
-    for (int64_t q = 0; q < taps; q += kernels.taps)
-      for (int64_t i = 0; i < kernels.channels; ++i)
-        for (int64_t tap = q; tap < q + kernels.taps; ++tap) {
-          const int16_t number =
-              tap < taps ? from[(c + kernels.order[i]) * taps + tap] : int16_t(0);
-          // The low byte comes first.
-          std::memcpy(at, &number, static_cast<size_t>(kernels.numberBytes));
-          at += kernels.numberBytes;
-        }
+void gemm::packDepthwise(const int16_t *from, int64_t channels, int64_t taps,
+                         int16_t *to) {
+  for (int64_t block = 0; block < channels; block += depthwiseChannels) {
+    const int64_t c = std::min(block, channels - depthwiseChannels);
+    for (int64_t q = 0; 2 * q < taps; ++q)
+      for (int64_t channel : unpacked)
+        for (int64_t tap = 2 * q; tap < 2 * q + 2; ++tap)
+          *to++ = tap < taps ? from[(c + channel) * taps + tap] : int16_t(0);
   }
 }
 
@@ -253,10 +179,8 @@ void gemm::packDepthwise(const DepthwiseKernels &kernels, const int16_t *from,
 
 const ByteKernels *gemm::pairKernels() { return nullptr; }
 const ByteKernels *gemm::quadKernels() { return nullptr; }
-const DepthwiseKernels *gemm::depthwisePairs() { return nullptr; }
-const DepthwiseKernels *gemm::depthwiseQuads() { return nullptr; }
-void gemm::packDepthwise(const DepthwiseKernels &, const int16_t *, int64_t, int64_t,
-                         void *) {}
+void gemm::depthwisePixel(const DepthwisePixel &) {}
+void gemm::packDepthwise(const int16_t *, int64_t, int64_t, int16_t *) {}
 void gemm::widenBytes(const void *, bool, int64_t, int16_t *) {}
 
 #endif

@@ -30,24 +30,17 @@ struct ByteTile {
 
 /// The elements of one pixel of a convolution whose every channel has its own filter.
 struct DepthwisePixel {
-  const uint8_t *const *taps; ///< by tap, its channels: whole steps
-  int64_t steps;
-  const void *weights;  ///< as packDepthwise leaves them
-  int64_t channels;     ///< at least those of a block
-  bool isSigned;        ///< the channels' bytes
-  const int32_t *begin; ///< by channel what its sum begins with; null: 0
-  int32_t *sums;        ///< one per channel
+  const uint8_t *const *taps; ///< by tap, its channels: two of each pair
+  int64_t pairs;
+  const int16_t *weights; ///< as packDepthwise leaves them
+  int64_t channels;       ///< at least depthwiseChannels
+  bool isSigned;          ///< the channels' bytes
+  int32_t *sums;          ///< one per channel
 };
 
-struct DepthwiseKernels {
-  int64_t channels; ///< of a block, which are computed at once
-  int64_t taps;     ///< of a step
-  int64_t numberBytes;
-  bool isUnsigned; ///< signed bytes are read with 128 added, which sums begin without
-  const int64_t *order; ///< of a block's channels in a step's weights
-  void (*pixel)(const DepthwisePixel &);
-  const char *name, *form;
-};
+/// Channels that are computed at once. The last block ends with the last channel, so that
+/// it may begin inside of the one before.
+constexpr int64_t depthwiseChannels = 16;
 
 struct ByteKernels {
   int64_t rows;                          ///< of a tile, at most
@@ -65,15 +58,11 @@ const ByteKernels *pairKernels();
 /// For AVX-512 with VNNI: right operands are signed. Null on other CPUs.
 const ByteKernels *quadKernels();
 
-/// For AVX2: any signs. Null on other CPUs.
-const DepthwiseKernels *depthwisePairs();
-/// For AVX-512 with VNNI: weights are signed. Null on other CPUs.
-const DepthwiseKernels *depthwiseQuads();
-/// Weights [channels][taps] in blocks of channels, of which the last one ends with the
-/// last channel, so that it may begin inside of the one before. Of each step the numbers
-/// of a channel lie side by side.
-void packDepthwise(const DepthwiseKernels &kernels, const int16_t *from, int64_t channels,
-                   int64_t taps, void *to);
+/// For AVX2.
+void depthwisePixel(const DepthwisePixel &pixel);
+/// Weights [channels][taps] in blocks: of each pair of taps 16 × 2 numbers in the order
+/// in which the kernel adds.
+void packDepthwise(const int16_t *from, int64_t channels, int64_t taps, int16_t *to);
 /// A row of bytes as numbers of 16 bits.
 void widenBytes(const void *from, bool isSigned, int64_t count, int16_t *to);
 
