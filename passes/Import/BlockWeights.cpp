@@ -3,12 +3,13 @@
 // A product with a constant of 4-bit numbers, each block of a column's summands with a
 // scale, keeps its bytes (graph.contract_blocks). Where that form does not do, the weight
 // is expanded to real numbers: MatMulNBits says here how, DequantizeLinear by its own
-// import.
+// import. A table keeps its bytes, too: rows are unpacked behind the lookup.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Import/BlockWeights.h"
 
 #include "partita/Reference/Kernels.h"
+#include "passes/Import/Quantization.h"
 
 #include <algorithm>
 
@@ -17,22 +18,24 @@ using namespace partita;
 using namespace partita::import;
 using onnx_model::Node;
 
-/// Numbers of `bits` bits in bytes, the first in the lowest: the last dim becomes as many
-/// times as long.
-static Value unpacked(Compose &c, Value bytes, int64_t bits) {
-  int64_t each = 8 / bits;
-  if (each == 1)
+Value import::unpacked(graph::Formula &f, Value bytes, int64_t bits, int64_t d,
+                       bool isHighFirst) {
+  const int64_t each = 8 / bits;
+  const size_t dim = f.axis(d, bytes);
+  if (each == 1 || f.failed())
     return bytes;
-  Shape split = c.shape(bytes), joined = split;
-  split.push_back(1);
-  joined.back() *= each;
-  bytes = c.reshape(bytes, split);
-  Values parts;
+  Shape split = f.shape(bytes), joined = split;
+  joined[dim] *= each;
+  split.insert(split.begin() + static_cast<int64_t>(dim) + 1, 1);
+  Shape beside(split.size(), 1);
+  beside[dim + 1] = each;
+  std::vector<double> shifts;
   for (int64_t i = 0; i < each; ++i)
-    parts.push_back(
-        c.op("bit_and", {c.op("shift_right", {bytes, c.like(bytes, double(i * bits))}),
-                         c.like(bytes, double((1 << bits) - 1))}));
-  return c.reshape(c.concat(parts, static_cast<int64_t>(split.size()) - 1), joined);
+    shifts.push_back(static_cast<double>(bits * (isHighFirst ? each - 1 - i : i)));
+  Value moved = f.op("shift_right",
+                     {f.reshape(bytes, split), f.tensor(f.type(bytes), beside, shifts)});
+  return f.reshape(f.op("bit_and", {moved, f.like(bytes, double((1 << bits) - 1))}),
+                   joined);
 }
 
 namespace {
@@ -42,9 +45,7 @@ struct NBits {
 };
 } // namespace
 
-/// Says whether the form is made of such a product: nothing of it trains, and its
-/// summands are all there. Kernels take eight numbers at a time.
-static bool takesForm(Compose &c, Value x, Value weight, int64_t block) {
+bool import::takesForm(Compose &c, Value x, Value weight, int64_t block) {
   const Importer &importer = c.importer;
   const size_t rank = c.shape(x).size();
   return !importer.training && x && rank > 0 && isa<FloatType>(c.type(x)) &&
@@ -55,15 +56,16 @@ static bool takesForm(Compose &c, Value x, Value weight, int64_t block) {
 /// [columns, blocks] as [blocks, columns].
 static Value perBlock(Compose &c, Value value) { return c.transpose(value, {1, 0}); }
 
-/// Says whether all zero points are known to be 8, which none at all stand for. Numbers
-/// in another file are not looked at: the program must not depend on whether they are
-/// here.
-static bool isAllEight(Compose &c, Value zeros) {
+/// Numbers in another file are not looked at: the program must not depend on whether they
+/// are here.
+Value import::zerosOfForm(Compose &c, Value zeros) {
   if (!zeros || c.importer.isExternal(zeros))
-    return !zeros;
+    return zeros;
   auto known = c.importer.constantValue(zeros);
-  return known && std::ranges::all_of(reference::values<double>(*known),
-                                      [](double zero) { return zero == 8; });
+  const bool isAllEight =
+      known && std::ranges::all_of(reference::values<double>(*known),
+                                   [](double zero) { return zero == 8; });
+  return isAllEight ? Value() : zeros;
 }
 
 /// The weight of a MatMulNBits as it is stored.
@@ -81,7 +83,8 @@ static std::optional<BlockWeight> packed(Compose &c, const Node &node, const NBi
   else if (zeros)
     zeros =
         c.slice(unpacked(c, c.reshape(zeros, {of.n, (blocks + 1) / 2}), 4), 1, 0, blocks);
-  weight.zeros = isAllEight(c, zeros) ? Value() : perBlock(c, zeros);
+  zeros = zerosOfForm(c, zeros);
+  weight.zeros = zeros ? perBlock(c, zeros) : Value();
   return weight;
 }
 
@@ -187,7 +190,7 @@ std::optional<BlockWeight> import::dequantizedWeight(Compose &c, const Node &nod
     if (type == DType::I4)
       zero = c.add(zero, 8);
     zero = c.cast(turned(zero), importer.builder.getIntegerType(8, false));
-    weight.zeros = isAllEight(c, zero) ? Value() : zero;
+    weight.zeros = zerosOfForm(c, zero);
   }
   return weight;
 }
@@ -242,6 +245,204 @@ static Expected<Values> importMatMulNBits(Importer &importer, const Node &node) 
   return c.results({y});
 }
 
+//===-- Lookups in tables of few bits -------------------------------------===//
+
+/// Elements of the dims before dim `d`, and of those behind.
+static std::pair<int64_t, int64_t> around(const Shape &shape, size_t d) {
+  auto at = shape.begin() + static_cast<int64_t>(d);
+  return {elementCount(Shape(shape.begin(), at)),
+          elementCount(Shape(at + 1, shape.end()))};
+}
+
+/// Numbers of 4 bits, a byte each, two in a byte along dim `d`, the first in the low
+/// half, with `offset` added. Padding of an odd dim is 0.
+static HostTensor packedAlong(const HostTensor &numbers, size_t d, unsigned offset) {
+  Shape shape = numbers.shape;
+  const int64_t extent = shape[d];
+  const auto [rows, behind] = around(shape, d);
+  shape[d] = (extent + 1) / 2;
+  HostTensor result = HostTensor::zeros(DType::U8, shape);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < extent; ++i)
+      for (int64_t j = 0; j < behind; ++j) {
+        const auto from = static_cast<size_t>((row * extent + i) * behind + j);
+        const auto to = static_cast<size_t>((row * shape[d] + i / 2) * behind + j);
+        const unsigned number =
+            (static_cast<unsigned>(numbers.bytes[from]) + offset) & 15;
+        result.bytes[to] |= static_cast<std::byte>(number << 4 * (i % 2));
+      }
+  return result;
+}
+
+namespace {
+/// Numbers of which slices are looked up, and only then unpacked.
+struct FewBitTable {
+  Value stored;
+  int64_t bits = 8;   ///< bits of a number
+  size_t dim = 0;     ///< dim along which a byte has several
+  int64_t extent = 0; ///< numbers along that dim
+  double offset = 0;  ///< surplus of stored numbers
+};
+} // namespace
+
+/// The table of a tensor of u8, which holds `extent` numbers of `bits` bits along its
+/// last dim, or of i4 or u4. Numbers of i4 and u4 take a byte each in memory, so that
+/// those of a constant are packed, along a dim that is not looked up in.
+static FewBitTable tableOf(Compose &c, Value tensor, size_t lookedUp, int64_t bits,
+                           int64_t extent) {
+  const Shape shape = c.shape(tensor);
+  const size_t last = shape.size() - 1;
+  if (c.type(tensor).isUnsignedInteger(8))
+    return {tensor, bits, last, extent, 0};
+  const bool isConstant =
+      isa_and_nonnull<graph::WeightOp, graph::ConstantOp>(tensor.getDefiningOp());
+  if (!isConstant)
+    return {tensor, 8, last, shape[last], 0};
+  const size_t dim = lookedUp == last ? last - 1 : last;
+  const unsigned offset = *dtypeOf(c.type(tensor)) == DType::I4 ? 8 : 0;
+  Shape packed = shape;
+  packed[dim] = (shape[dim] + 1) / 2;
+  Type bytes = tensorType(c.importer.builder.getContext(), DType::U8, packed);
+  Value made = c.importer.derivedWeight(
+      tensor, cast<RankedTensorType>(bytes),
+      [&](const HostTensor &known) { return packedAlong(known, dim, offset); });
+  return {made, 4, dim, shape[dim], double(offset)};
+}
+
+/// The place of a dim behind a lookup along `axis` by indices of some rank.
+static size_t behindLookup(size_t dim, size_t axis, size_t rank) {
+  return dim < axis ? dim : dim + rank - 1;
+}
+
+/// The slices that `rows` names of dim `axis`, as f32.
+static Value lookedUp(Compose &c, const FewBitTable &table, Value rows, size_t axis) {
+  const size_t dim = behindLookup(table.dim, axis, c.shape(rows).size());
+  Value slices = c.gather(table.stored, rows, static_cast<int64_t>(axis));
+  if (c.failed())
+    return nullptr;
+  if (table.bits < 8)
+    slices = c.slice(unpacked(c, slices, table.bits, static_cast<int64_t>(dim)), dim, 0,
+                     table.extent);
+  slices = c.cast(slices, c.f32());
+  return table.offset == 0 ? slices : c.sub(slices, table.offset);
+}
+
+namespace {
+/// Attributes and sizes of a GatherBlockQuantized.
+struct BlockTable {
+  size_t axis = 0, quantized = 0; ///< dims: looked up in, and cut in blocks
+  int64_t bits = 4, block = 128;
+  bool isBytes = false; ///< numbers are packed along the last dim
+  Shape numbers;        ///< shape without packing
+  int64_t blocks() const { return (numbers[quantized] + block - 1) / block; }
+};
+} // namespace
+
+static std::string textOf(const Shape &shape) {
+  std::string list;
+  for (int64_t extent : shape)
+    list += (list.empty() ? "" : ", ") + std::to_string(extent);
+  return "[" + list + "]";
+}
+
+Expected<void> import::checkShape(const Compose &c, const Node &node, size_t input,
+                                  const Shape &expected) {
+  const Shape shape = c.shape(c.importer.input(node, input));
+  if (shape == expected)
+    return {};
+  return makeError("input " + std::to_string(input) + " '" + node.inputs[input] +
+                   "' has shape " + textOf(shape) + ", expected is " + textOf(expected));
+}
+
+static Expected<BlockTable> blockTable(Compose &c, const Node &node) {
+  Value data = c.importer.input(node, 0);
+  BlockTable table;
+  table.isBytes = c.type(data).isUnsignedInteger(8);
+  table.numbers = c.shape(data);
+  table.bits = intAttr(node, "bits", 4);
+  table.block = intAttr(node, "block_size", 128);
+  const DType type = *dtypeOf(c.type(data));
+  if (!table.isBytes && type != DType::I4 && type != DType::U4)
+    return makeError("data of " + std::string(name(type)) +
+                     ", expected are u8, i4 or u4");
+  if (table.bits != 4 && !(table.isBytes && (table.bits == 2 || table.bits == 8)))
+    return makeError("numbers of " + std::to_string(table.bits) + " bits in " +
+                     std::string(name(type)));
+  if (table.block < 16 || (table.block & (table.block - 1)) != 0)
+    return makeError("block_size " + std::to_string(table.block) +
+                     " is no power of two of at least 16");
+  if (table.numbers.size() < 2)
+    return makeError("data of " + std::to_string(table.numbers.size()) +
+                     " dims, expected are at least 2");
+  table.axis = c.axis(intAttr(node, "gather_axis", 0), data);
+  table.quantized = c.axis(intAttr(node, "quantize_axis", 1), data);
+  if (auto known = c.results({}); !known)
+    return tl::unexpected(known.error());
+  const size_t last = table.numbers.size() - 1;
+  if (table.isBytes && (table.axis != 0 || table.quantized != last))
+    return makeError("data of u8 whose gather_axis is " + std::to_string(table.axis) +
+                     " and quantize_axis " + std::to_string(table.quantized) +
+                     ", expected are 0 and " + std::to_string(last));
+  if (table.isBytes)
+    table.numbers[last] *= 8 / table.bits;
+  Shape perBlock = table.numbers;
+  perBlock[table.quantized] = table.blocks();
+  if (auto ok = checkShape(c, node, 2, perBlock); !ok)
+    return tl::unexpected(ok.error());
+  if (!node.hasInput(3))
+    return table;
+  if (table.isBytes)
+    perBlock[last] = (table.blocks() * table.bits + 7) / 8;
+  if (c.type(c.importer.input(node, 3)) != c.type(data))
+    return makeError("zero points of another type than the data's");
+  if (auto ok = checkShape(c, node, 3, perBlock); !ok)
+    return tl::unexpected(ok.error());
+  return table;
+}
+
+/// Rows of a table of numbers in blocks, each with a scale and a zero point. The lookup
+/// is that of bytes. An index that names no row gives zeros.
+static Expected<Values> importGatherBlocks(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  auto found = blockTable(c, node);
+  if (!found)
+    return tl::unexpected(found.error());
+  const BlockTable &table = *found;
+  const size_t axis = table.axis, rank = c.shape(in(1)).size();
+  const auto rows = static_cast<double>(table.numbers[axis]);
+  Value row = in(1);
+  row = c.select(c.less(row, 0), c.add(row, rows), row);
+  Value isRow = c.both(c.op("greater_equal", {row, c.like(row, 0)}), c.less(row, rows));
+  row = c.select(isRow, row, c.like(row, 0));
+  // Blocks of the dim that is looked up in are looked up themselves.
+  const bool isAlong = axis == table.quantized;
+  Value block = isAlong ? c.div(row, static_cast<double>(table.block)) : row;
+  Value y =
+      lookedUp(c, tableOf(c, in(0), axis, table.bits, table.numbers.back()), row, axis);
+  auto perNumber = [&](Value value) {
+    return isAlong
+               ? value
+               : beside(c, value, c.shape(y),
+                        static_cast<int64_t>(behindLookup(table.quantized, axis, rank)),
+                        table.block);
+  };
+  if (in(3)) {
+    const int64_t last = table.isBytes ? table.blocks() : c.shape(in(3)).back();
+    Value zeros = lookedUp(c, tableOf(c, in(3), axis, table.bits, last), block, axis);
+    y = c.sub(y, perNumber(zeros));
+  } else if (table.isBytes) {
+    y = c.sub(y, double(1 << (table.bits - 1)));
+  }
+  Value scales = c.gather(in(2), block, static_cast<int64_t>(axis));
+  y = c.cast(c.mul(y, perNumber(c.cast(scales, c.f32()))), c.type(in(2)));
+  Shape places(axis, 1);
+  llvm::append_range(places, c.shape(in(1)));
+  places.resize(c.shape(y).size(), 1);
+  return c.results({c.select(c.reshape(isRow, places), y, c.like(y, 0))});
+}
+
 void import::addBlockWeights(HandlerTable &table) {
   table["com.microsoft.MatMulNBits"] = takesCounts(importMatMulNBits);
+  table["com.microsoft.GatherBlockQuantized"] = takesCounts(importGatherBlocks);
 }

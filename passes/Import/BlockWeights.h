@@ -17,6 +17,23 @@ struct BlockWeight {
   int64_t accuracyLevel = 0; ///< that the model states; 0: none
 };
 
+/// Numbers of `bits` bits (2, 4 or 8) in bytes along dim `d`, which becomes as many times
+/// as long; a negative `d` counts from the last dim. The first number of a byte is in its
+/// lowest bits, or in its highest.
+mlir::Value unpacked(graph::Formula &f, mlir::Value bytes, int64_t bits, int64_t d = -1,
+                     bool isHighFirst = false);
+
+/// An error that names input `input` of the node where it has another shape.
+Expected<void> checkShape(const Compose &c, const onnx_model::Node &node, size_t input,
+                          const Shape &expected);
+
+/// Says whether the form is made of such a product: nothing trains, `weight` is a
+/// constant, and the summands of `x` are all there. Kernels take eight numbers at a time.
+bool takesForm(Compose &c, mlir::Value x, mlir::Value weight, int64_t block);
+
+/// Zero points, or null where all are known to be 8: none at all stand for that.
+mlir::Value zerosOfForm(Compose &c, mlir::Value zeros);
+
 /// Input 1 of a product of `x`, or its transpose, where it is a constant of 4-bit numbers
 /// that a DequantizeLinear scales by blocks of summands. Nothing where the form does not
 /// do.

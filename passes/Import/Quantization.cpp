@@ -11,10 +11,8 @@ using namespace partita;
 using namespace partita::import;
 using onnx_model::Node;
 
-/// A scale or zero point as it stands beside a tensor of this shape: one for all, one per
-/// element of `axis`, or one per block of `block` elements along it.
-static Value beside(Compose &c, Value parameter, const Shape &shape, int64_t axis,
-                    int64_t block) {
+Value import::beside(Compose &c, Value parameter, const Shape &shape, int64_t axis,
+                     int64_t block) {
   Shape own = c.shape(parameter);
   if (!parameter || elementCount(own) == 1)
     return c.reshape(parameter, {});

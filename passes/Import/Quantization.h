@@ -16,6 +16,12 @@ inline constexpr char numbersAttr[] = "graph.numbers";
 /// on them. Gone behind L0.
 inline constexpr char externalAttr[] = "graph.external";
 
+/// A scale or zero point as it stands beside a tensor of this shape: one for all, one per
+/// element of `axis`, or, where `block` is not 0, one per block of so many elements along
+/// it; `parameter` has all dims of the tensor then.
+mlir::Value beside(Compose &c, mlir::Value parameter, const Shape &shape, int64_t axis,
+                   int64_t block);
+
 /// The convolution of an image and signed weights of bytes, summed in i32: around the
 /// image stand elements of its zero point.
 mlir::Value byteWindows(Compose &c, mlir::Value image, mlir::Value weights, double zero,
