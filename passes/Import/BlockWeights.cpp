@@ -442,7 +442,96 @@ static Expected<Values> importGatherBlocks(Importer &importer, const Node &node)
   return c.results({c.select(c.reshape(isRow, places), y, c.like(y, 0))});
 }
 
+//===-- Numbers of 16 values ----------------------------------------------===//
+
+/// Values of bitsandbytes' FP4 and NF4 by their 4 bits, of which 1 is the largest.
+static std::vector<double> valuesOf(bool isNormal) {
+  if (!isNormal)
+    return {
+        0,  5.208333333e-03F,  0.66666667F,  1,  0.33333333F,  0.5,  0.16666667F,  0.25,
+        -0, -5.208333333e-03F, -0.66666667F, -1, -0.33333333F, -0.5, -0.16666667F, -0.25};
+  return {-1,
+          -0.6961928009986877,
+          -0.5250730514526367,
+          -0.39491748809814453,
+          -0.28444138169288635,
+          -0.18477343022823334,
+          -0.09105003625154495,
+          0,
+          0.07958029955625534,
+          0.16093020141124725,
+          0.24611230194568634,
+          0.33791524171829224,
+          0.44070982933044434,
+          0.5626170039176941,
+          0.7229568362236023,
+          1};
+}
+
+/// The matrix [N, K] of a MatMulBnb4. Folding would expand the matrix, so that numbers
+/// stay packed, and each run looks them up.
+static Value bnbWeight(Compose &c, const Node &node, int64_t n, int64_t k,
+                       int64_t block) {
+  graph::Formula plain(c.builder, c.importer.location);
+  Value bytes = c.importer.input(node, 1), largest = c.importer.input(node, 2);
+  const Type real = c.type(largest);
+  Value table = c.tensor(real, {16}, valuesOf(intAttr(node, "quant_type", 0) == 1));
+  auto realOf = [&](Value packed) {
+    Value number = plain.cast(unpacked(plain, packed, 4, -1, /*isHighFirst=*/true),
+                              c.importer.builder.getI32Type());
+    return plain.gather(table, number, 0);
+  };
+  Value weight;
+  if (k % block == 0) { // Rows and their blocks are dims that split.
+    const Shape perBlock{n, k / block, 1};
+    weight = plain.mul(realOf(plain.reshape(bytes, {n, k / block, block / 2})),
+                       c.reshape(largest, perBlock));
+    weight = plain.reshape(weight, {n, k});
+  } else {
+    const int64_t count = n * k, blocks = (count + block - 1) / block;
+    Value scale = plain.broadcast(c.reshape(largest, {blocks, 1}), {blocks, block});
+    scale = plain.slice(plain.reshape(scale, {blocks * block}), 0, 0, count);
+    Value numbers = realOf(plain.reshape(bytes, {(count + 1) / 2}));
+    weight = plain.mul(plain.slice(numbers, 0, 0, count), scale);
+    weight = plain.reshape(weight, {n, k});
+  }
+  if (auto made = plain.results({weight}); !made)
+    return c.fail(made.error().message);
+  return weight;
+}
+
+static Expected<Values> importMatMulBnb4(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  const int64_t n = intAttr(node, "N", 0), k = intAttr(node, "K", 0);
+  const int64_t block = intAttr(node, "block_size", 0);
+  const int64_t type = intAttr(node, "quant_type", -1);
+  const bool isTransposed = intAttr(node, "transB", 1) != 0;
+  if (type != 0 && type != 1)
+    return makeError("quant_type " + std::to_string(type) +
+                     ", expected is 0 (FP4) or 1 (NF4)");
+  if (n < 1 || k < 1)
+    return makeError("N and K have to be positive");
+  if (block < 16 || (block & (block - 1)) != 0)
+    return makeError("block_size " + std::to_string(block) +
+                     " is no power of two of at least 16");
+  if (elementCount(c.shape(in(1))) != (n * k + 1) / 2 ||
+      elementCount(c.shape(in(2))) != (n * k + block - 1) / block)
+    return makeError("B or absmax are not those of a " + std::to_string(n) + " by " +
+                     std::to_string(k) + " matrix in blocks of " + std::to_string(block));
+  const int64_t summands = isTransposed ? k : n;
+  if (c.shape(in(0)).empty() || c.shape(in(0)).back() != summands)
+    return makeError("rows of A have " +
+                     std::to_string(c.shape(in(0)).empty() ? 0 : c.shape(in(0)).back()) +
+                     " elements, expected are " + std::to_string(summands));
+  Value weight = c.cast(bnbWeight(c, node, n, k, block), c.type(in(0)));
+  if (isTransposed)
+    weight = c.transpose(weight, {1, 0});
+  return c.results({c.take(matMul(importer, in(0), weight))});
+}
+
 void import::addBlockWeights(HandlerTable &table) {
   table["com.microsoft.MatMulNBits"] = takesCounts(importMatMulNBits);
   table["com.microsoft.GatherBlockQuantized"] = takesCounts(importGatherBlocks);
+  table["com.microsoft.MatMulBnb4"] = takesCounts(importMatMulBnb4);
 }

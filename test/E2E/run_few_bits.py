@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GatherBlockQuantized of com.microsoft on 1 to 4 ranks, against
+"""GatherBlockQuantized and MatMulBnb4 of com.microsoft on 1 to 4 ranks, against
 ONNX Runtime where its CPU has the form and the formulas here, which are compared with each
 other as well. That weights stay packed is the size of the bundle.
 
@@ -21,8 +21,17 @@ import equality
 import tier
 from run_bytes import run
 
+FP4 = np.array([0, 5.208333333e-03, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4])
+TABLES = [np.concatenate([FP4, -FP4]), np.array([
+    -1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0,
+    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1])]
+
+
 #: Cases that are split in all ways.
-THOROUGH = {"u8_4_float32_zeros", "u8_rest", "int4_0_1", "int4_1_2", "uint4_odd", "outside"}
+THOROUGH = {"u8_4_float32_zeros", "u8_rest", "int4_0_1", "int4_1_2", "uint4_odd", "outside",
+            "bnb_1_32", "bnb_0_across", "bnb_1_turned"}
 
 
 def numbers_of(packed, bits, is_high_first=False):
@@ -152,6 +161,43 @@ def outside():
     return case
 
 
+# ---- MatMulBnb4
+
+
+def bnb(name, rows, k, n, block, kind, is_transposed=True, dtype=np.float32):
+    random = np.random.default_rng(len(name) + sum(map(ord, name)))
+    packed = random.integers(0, 256, (n * k + 1) // 2).astype(np.uint8)
+    largest = (random.random(-(-n * k // block)) + 0.1).astype(dtype)
+    numbers = numbers_of(packed, 4, is_high_first=True)[:n * k]
+    weight = TABLES[kind][numbers] * np.repeat(largest.astype(np.float64), block)[:n * k]
+    weight = weight.reshape(n, k)
+    x = random.standard_normal((*rows, k if is_transposed else n)).astype(dtype)
+    expected = (x.astype(np.float64) @ (weight.T if is_transposed else weight))
+    attributes = {"K": k, "N": n, "block_size": block, "quant_type": kind}
+    if not is_transposed:
+        attributes["transB"] = 0
+    rest = [None] * (x.ndim - 1)
+    hints = [{"i0": [*rest, "d"]}, {"y": [*rest, "d"]}, {"i0": ["d", *rest]}]
+    most = packed.nbytes + largest.nbytes + 64 * 4 + 2500
+    # Kernels of ONNX Runtime have f32 alone, and read every weight as transposed.
+    has_kernel = dtype is np.float32 and is_transposed
+    return Case(name, "MatMulBnb4", [x, packed, largest], [0], attributes,
+                splits(*hints), expected.astype(dtype), most, False, has_kernel)
+
+
+def products():
+    for kind in (0, 1):
+        for block in (16, 32, 64):
+            yield bnb(f"bnb_{kind}_{block}", (5,), 2 * block, 24, block, kind)
+        # Blocks that go on in the next row; a last one that is not full; an odd number.
+        yield bnb(f"bnb_{kind}_across", (3,), 40, 12, 16, kind)
+        yield bnb(f"bnb_{kind}_rest", (3,), 33, 7, 32, kind)
+        yield bnb(f"bnb_{kind}_batch", (2, 3), 64, 12, 32, kind)
+        yield bnb(f"bnb_{kind}_turned", (4,), 64, 20, 32, kind, is_transposed=False)
+        yield bnb(f"bnb_{kind}_half", (4,), 64, 20, 32, kind, dtype=np.float16)
+        yield bnb(f"bnb_{kind}_brain", (4,), 64, 20, 32, kind, dtype=ml_dtypes.bfloat16)
+
+
 # ---- Comparison
 
 
@@ -193,6 +239,7 @@ def check(partita, case, mesh):
 def cases():
     yield from tables()
     yield outside()
+    yield from products()
 
 
 def meshes_of(number, case):
