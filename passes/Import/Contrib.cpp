@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Import/Compose.h"
+#include "passes/Import/Experts.h"
 
 #include <cmath>
 
@@ -587,6 +588,7 @@ void import::addContrib(HandlerTable &table) {
   add("RotaryEmbedding", importRotary);
   add("MultiHeadAttention", importMultiHead);
   add("GroupQueryAttention", importGroupQuery);
+  addExperts(table);
   // ONNX Runtime has it in ONNX's own domain.
   table["SimplifiedLayerNormalization"] = takesCounts(importSimplifiedNorm);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GatherBlockQuantized and MatMulBnb4 of com.microsoft on 1 to 4 ranks, against
+"""GatherBlockQuantized, MatMulBnb4, MoE and QMoE of com.microsoft on 1 to 4 ranks, against
 ONNX Runtime where its CPU has the form and the formulas here, which are compared with each
 other as well. That weights stay packed is the size of the bundle.
 
@@ -7,6 +7,7 @@ A sweep: the quick tier has a tenth of the cases.
 
 usage: run_few_bits.py PARTITA [NAME…]
 """
+import os
 import pathlib
 import sys
 import tempfile
@@ -21,6 +22,9 @@ import equality
 import tier
 from run_bytes import run
 
+# ONNX Runtime rounds rows to 8 bits where weights are blocks of 8, unless this is set.
+os.environ["ORT_QMOE_CPU_QNBIT_GEMM"] = "fp32"
+
 FP4 = np.array([0, 5.208333333e-03, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4])
 TABLES = [np.concatenate([FP4, -FP4]), np.array([
     -1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
@@ -31,7 +35,8 @@ TABLES = [np.concatenate([FP4, -FP4]), np.array([
 
 #: Cases that are split in all ways.
 THOROUGH = {"u8_4_float32_zeros", "u8_rest", "int4_0_1", "int4_1_2", "uint4_odd", "outside",
-            "bnb_1_32", "bnb_0_across", "bnb_1_turned"}
+            "bnb_1_32", "bnb_0_across", "bnb_1_turned", "moe_silu", "moe_swiglu",
+            "qmoe_swiglu_0", "qmoe_swiglu_1", "qmoe_4_16_zeros", "qmoe_8_32", "qmoe_many"}
 
 
 def numbers_of(packed, bits, is_high_first=False):
@@ -198,6 +203,161 @@ def products():
         yield bnb(f"bnb_{kind}_brain", (4,), 64, 20, 32, kind, dtype=ml_dtypes.bfloat16)
 
 
+# ---- MoE and QMoE
+
+
+def activated(kind, fusion, h, l, limit):
+    """Numbers [t, e, out]; swiglu with alpha 1.702 and beta 1."""
+    def swish(x, alpha=1):
+        return x / (1 + np.exp(-alpha * x))
+    if kind == "swiglu":
+        g, l = (h, l) if fusion == 0 else (h[..., ::2], h[..., 1::2]) if fusion == 1 \
+            else np.split(h, 2, -1)
+        return swish(np.minimum(g, limit), 1.702) * (np.clip(l, -limit, limit) + 1)
+    y = {"relu": lambda x: np.maximum(x, 0), "silu": swish, "identity": lambda x: x,
+         "gelu": lambda x: x / 2 * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x ** 3)))
+         }[kind](h)
+    return y if l is None else y * l
+
+
+class Experts:
+    """Weights of a layer, as they are stored, and what they are worth."""
+
+    def __init__(self, random, experts, bits, block, has_zeros, has_bias, dtype):
+        self.random, self.experts, self.bits, self.block = random, experts, bits, block
+        self.has_zeros, self.has_bias, self.dtype = has_zeros, has_bias, dtype
+
+    def projection(self, out, k):
+        """Returns (weight, scales, bias, zero points) as stored, and (weight, bias) as worth."""
+        e, bits = self.experts, self.bits
+        bias = self.random.standard_normal((e, out)).astype(self.dtype)
+        bias = bias if self.has_bias else None
+        if not bits:
+            weight = (self.random.standard_normal((e, out, k)) / k ** 0.5).astype(self.dtype)
+            return (weight, None, bias, None), (weight.astype(np.float64), bias)
+        stored = self.random.integers(0, 256, (e, out, k * bits // 8)).astype(np.uint8)
+        blocks = (k // self.block,) if self.block else ()
+        scales = ((self.random.random((e, out, *blocks)) + 0.1) / 2 ** bits) \
+            .astype(self.dtype)
+        count = blocks[0] if blocks else out
+        zeros, worth = None, 2 ** (bits - 1)
+        if self.has_zeros:
+            shape = (e, out) if blocks else (e,)
+            zeros = self.random.integers(0, 256, (*shape, -(-count * bits // 8)))
+            zeros = zeros.astype(np.uint8)
+            worth = numbers_of(zeros, bits)[..., :count].astype(np.float64)
+            worth = worth.reshape(e, out, -1, 1)
+        numbers = numbers_of(stored, bits).astype(np.float64)
+        numbers = numbers.reshape(e, out, blocks[0] if blocks else 1, -1)
+        real = (numbers - worth) * scales.astype(np.float64).reshape(e, out, -1, 1)
+        return (stored, scales, bias, zeros), (real.reshape(e, out, k), bias)
+
+
+def experts(name, bits, block, activation, k=2, count=4, fusion=0, third=False, zeros=False,
+            bias=True, dtype=np.float32, shape=(2, 3), hidden=64, inner=32, mixing=False,
+            normalizes=False, stays=False, limit=1.5):
+    random = np.random.default_rng(len(name) + sum(map(ord, name)))
+    layer = Experts(random, count, bits, block, zeros, bias, dtype)
+    wide = inner * (2 if fusion else 1)
+    parts = [layer.projection(wide, hidden), layer.projection(hidden, inner)]
+    if third:
+        parts.append(layer.projection(inner, hidden))
+    x = random.standard_normal((*shape, hidden)).astype(dtype)
+    tokens = int(np.prod(shape))
+    # Logits are so far apart that a type's rounding changes no order.
+    order = np.stack([random.permutation(count) for _ in range(tokens)])
+    logits = (order / 2 + random.random((tokens, count)) / 8).astype(dtype)
+    weights = random.random((tokens, count)).astype(dtype) if mixing else None
+
+    rows = x.reshape(tokens, hidden).astype(np.float64)
+
+    def of_all(part):
+        (weight, offset) = part[1]
+        y = np.einsum("ti,eoi->teo", rows, weight)
+        return y if offset is None else y + offset
+    h = activated(activation, fusion, of_all(parts[0]), of_all(parts[2]) if third else None,
+                  limit)
+    y = np.einsum("tei,eoi->teo", h, parts[1][1][0])
+    if bias:
+        y = y + parts[1][1][1]
+    chosen = np.argsort(-logits.astype(np.float64), 1)[:, :k]
+    mask = np.zeros((tokens, count))
+    np.put_along_axis(mask, chosen, 1, 1)
+    gates = np.exp(logits.astype(np.float64))
+    gates = mask * (weights if mixing else gates / gates.sum(1, keepdims=True))
+    if normalizes or (bits and not mixing):
+        gates = gates / gates.sum(1, keepdims=True)
+    expected = np.einsum("te,teo->to", gates, y).reshape(x.shape)
+
+    attributes = {"k": k, "activation_type": activation,
+                  "normalize_routing_weights": int(normalizes)}
+    if activation == "swiglu":
+        attributes |= {"swiglu_fusion": fusion, "activation_alpha": 1.702,
+                       "activation_beta": 1.0, "swiglu_limit": limit}
+    inputs = [x, logits]
+    if bits:
+        attributes |= {"expert_weight_bits": bits} | ({"block_size": block} if block else {})
+        absent = ((None,) * 4, None)
+        three = parts + [absent] * (3 - len(parts))
+        for stored, _ in three:
+            inputs += stored[:3]
+        inputs += [stored[3] for stored, _ in three] + [weights]
+    else:
+        for stored, _ in parts:
+            inputs += [stored[0], stored[2]]
+    while inputs[-1] is None:
+        inputs.pop()
+    given = [0, 1] + ([14] if mixing else [])
+    held = sum(v.nbytes for i, v in enumerate(inputs) if v is not None and i not in given)
+    # Zero points take a byte each in the form, and scales 4.
+    most = held + 3 * sum(v.size for v in inputs if v is not None and
+                          v.ndim == 3 and v.dtype == dtype) + 6000
+    if zeros:
+        most += sum(part[0][1].size for part in parts)
+    rest = [None] * len(shape)
+    # Kernels of ONNX Runtime round rows to 8 bits where weights are blocks of 2, and read
+    # weights of f16 in another order than its definition.
+    has_kernel = not third and fusion != 2 and dtype is not ml_dtypes.bfloat16 and \
+        (bits != 2 or not block) and (bits or dtype is np.float32)
+    hints = [{"i0": ["d", *rest]}, {"y": [*rest, "d"]}]
+    if stays or not bits: # the weight is there by its name
+        hints.append({"i2": ["d", None, None]})
+    return Case(name, "QMoE" if bits else "MoE", inputs, given, attributes, splits(*hints),
+                expected.astype(dtype), most if stays else None, False, has_kernel)
+
+
+def mixtures():
+    for activation in ("relu", "gelu", "silu", "identity"):
+        yield experts(f"moe_{activation}", 0, 0, activation)
+        yield experts(f"moe_{activation}_normal", 0, 0, activation, normalizes=True)
+        yield experts(f"qmoe_{activation}", 4, 32, activation, stays=True)
+    yield experts("moe_swiglu", 0, 0, "swiglu", fusion=1, k=1)
+    yield experts("moe_swiglu_halves", 0, 0, "swiglu", fusion=2)
+    yield experts("moe_third", 0, 0, "silu", third=True, normalizes=True)
+    yield experts("moe_half", 0, 0, "silu", dtype=np.float16, bias=False)
+    for fusion in (0, 1, 2):
+        yield experts(f"qmoe_swiglu_{fusion}", 4, 32, "swiglu", fusion=fusion,
+                      third=fusion == 0, stays=True, k=3)
+    yield experts("qmoe_third", 4, 16, "silu", third=True, stays=True, zeros=True)
+    for bits in (2, 4, 8):
+        for block in (0, 16, 32):
+            for zeros in (False, True):
+                if bits == 2 and not block and zeros:
+                    continue
+                yield experts(f"qmoe_{bits}_{block}" + ("_zeros" if zeros else ""), bits,
+                              block, "swiglu", fusion=1, zeros=zeros, stays=bits == 4,
+                              hidden=64, inner=64)
+    yield experts("qmoe_mixing", 4, 32, "silu", mixing=True, stays=True)
+    yield experts("qmoe_mixing_normal", 4, 32, "silu", mixing=True, normalizes=True)
+    yield experts("qmoe_packed", 4, 32, "silu", shape=(7,), stays=True, bias=False)
+    yield experts("qmoe_many", 4, 32, "swiglu", fusion=1, shape=(4, 40), count=8, k=4,
+                  stays=True)
+    yield experts("qmoe_all", 4, 32, "relu", k=4, stays=True)
+    yield experts("qmoe_odd", 4, 0, "relu", hidden=20, inner=12)
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        yield experts(f"qmoe_{np.dtype(dtype).name}", 4, 32, "silu", dtype=dtype)
+
+
 # ---- Comparison
 
 
@@ -240,6 +400,7 @@ def cases():
     yield from tables()
     yield outside()
     yield from products()
+    yield from mixtures()
 
 
 def meshes_of(number, case):
