@@ -36,7 +36,8 @@ TABLES = [np.concatenate([FP4, -FP4]), np.array([
 #: Cases that are split in all ways.
 THOROUGH = {"u8_4_float32_zeros", "u8_rest", "int4_0_1", "int4_1_2", "uint4_odd", "outside",
             "bnb_1_32", "bnb_0_across", "bnb_1_turned", "moe_silu", "moe_swiglu",
-            "qmoe_swiglu_0", "qmoe_swiglu_1", "qmoe_4_16_zeros", "qmoe_8_32", "qmoe_many"}
+            "qmoe_swiglu_0", "qmoe_swiglu_1", "qmoe_4_16_zeros", "qmoe_8_32", "qmoe_many",
+            "counted"}
 
 
 def numbers_of(packed, bits, is_high_first=False):
@@ -358,6 +359,51 @@ def mixtures():
         yield experts(f"qmoe_{np.dtype(dtype).name}", 4, 32, "silu", dtype=dtype)
 
 
+# ---- Sizes that are data
+
+
+class Counted(Case):
+    """All three, one behind the other, of as many rows as flags are set."""
+
+    def __init__(self):
+        random = np.random.default_rng(3)
+
+        def scales(*shape):
+            return (random.random(shape) / 16).astype(np.float32)
+
+        def numbers(*shape):
+            return random.integers(0, 256, shape).astype(np.uint8)
+        self.weights = {
+            "all": np.array([-1]), "w": numbers(20, 32), "s": scales(20, 4),
+            "router": random.standard_normal((20, 4)).astype(np.float32),
+            "w1": numbers(4, 32, 32), "s1": scales(4, 32, 4), "w2": numbers(4, 64, 16),
+            "s2": scales(4, 64, 2), "b": numbers(64 * 12), "largest": scales(48)}
+        flags = random.random(20) < 0.4
+        super().__init__("counted", "several", [flags], [0], {}, splits(),
+                         np.zeros((flags.sum(), 24), np.float32))
+
+    def model(self):
+        def node(op, inputs, output, **attributes):
+            return helper.make_node(op, inputs, [output], f"the_{output}", **attributes)
+        few = {"domain": "com.microsoft"}
+        nodes = [
+            node("NonZero", ["i0"], "places"), node("Reshape", ["places", "all"], "rows"),
+            node("GatherBlockQuantized", ["w", "rows", "s"], "x", block_size=16, **few),
+            node("Gather", ["router", "rows"], "logits"),
+            node("QMoE", ["x", "logits", "w1", "s1", "", "w2", "s2"], "h", block_size=16,
+                 k=2, activation_type="silu", **few),
+            node("MatMulBnb4", ["h", "b", "largest"], "y", K=64, N=24, block_size=32,
+                 quant_type=1, **few)]
+        graph = helper.make_graph(
+            nodes, "main", [helper.make_tensor_value_info("i0", onnx.TensorProto.BOOL, [20])],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 24])],
+            [numpy_helper.from_array(value, key) for key, value in self.weights.items()])
+        model = helper.make_model(graph, opset_imports=[
+            helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)])
+        model.ir_version = 10
+        return model
+
+
 # ---- Comparison
 
 
@@ -377,7 +423,8 @@ def check(partita, case, mesh):
         session = onnxruntime.InferenceSession(model.SerializeToString(),
                                                providers=["CPUExecutionProvider"])
         [expected] = session.run(None, case.feeds())
-        check_definition(case, expected)
+        if not isinstance(case, Counted):
+            check_definition(case, expected)
     with tempfile.TemporaryDirectory(prefix="partita-few-bits-") as folder:
         work = pathlib.Path(folder)
         onnx.save(model, work / "model.onnx")
@@ -401,6 +448,7 @@ def cases():
     yield outside()
     yield from products()
     yield from mixtures()
+    yield Counted()
 
 
 def meshes_of(number, case):
