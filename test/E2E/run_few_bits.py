@@ -254,6 +254,39 @@ class Experts:
         return (stored, scales, bias, zeros), (real.reshape(e, out, k), bias)
 
 
+def node_of(bits, block, activation, k, fusion, normalizes, limit, rows, parts, weights):
+    """Attributes and inputs of a MoE, or of a QMoE where there are `bits`."""
+    attributes = {"k": k, "activation_type": activation,
+                  "normalize_routing_weights": int(normalizes)}
+    if activation == "swiglu":
+        attributes |= {"swiglu_fusion": fusion, "activation_alpha": 1.702,
+                       "activation_beta": 1.0, "swiglu_limit": limit}
+    inputs = list(rows)
+    if bits:
+        attributes |= {"expert_weight_bits": bits} | ({"block_size": block} if block else {})
+        three = parts + [(None,) * 4] * (3 - len(parts))
+        for part in three:
+            inputs += part[:3]
+        inputs += [part[3] for part in three] + [weights]
+    else:
+        for part in parts:
+            inputs += [part[0], part[2]]
+    while inputs[-1] is None:
+        inputs.pop()
+    return attributes, inputs
+
+
+def gates_of(logits, k, weights, normalizes):
+    """Weights [tokens, experts], 0 for those that are not chosen."""
+    logits = logits.astype(np.float64)
+    mask = np.zeros(logits.shape)
+    np.put_along_axis(mask, np.argsort(-logits, 1)[:, :k], 1, 1)
+    softmax = np.exp(logits)
+    softmax /= softmax.sum(1, keepdims=True)
+    gates = mask * (softmax if weights is None else weights)
+    return gates / gates.sum(1, keepdims=True) if normalizes else gates
+
+
 def experts(name, bits, block, activation, k=2, count=4, fusion=0, third=False, zeros=False,
             bias=True, dtype=np.float32, shape=(2, 3), hidden=64, inner=32, mixing=False,
             normalizes=False, stays=False, limit=1.5):
@@ -281,33 +314,12 @@ def experts(name, bits, block, activation, k=2, count=4, fusion=0, third=False, 
     y = np.einsum("tei,eoi->teo", h, parts[1][1][0])
     if bias:
         y = y + parts[1][1][1]
-    chosen = np.argsort(-logits.astype(np.float64), 1)[:, :k]
-    mask = np.zeros((tokens, count))
-    np.put_along_axis(mask, chosen, 1, 1)
-    gates = np.exp(logits.astype(np.float64))
-    gates = mask * (weights if mixing else gates / gates.sum(1, keepdims=True))
-    if normalizes or (bits and not mixing):
-        gates = gates / gates.sum(1, keepdims=True)
+    gates = gates_of(logits, k, weights, normalizes or (bits and not mixing))
     expected = np.einsum("te,teo->to", gates, y).reshape(x.shape)
 
-    attributes = {"k": k, "activation_type": activation,
-                  "normalize_routing_weights": int(normalizes)}
-    if activation == "swiglu":
-        attributes |= {"swiglu_fusion": fusion, "activation_alpha": 1.702,
-                       "activation_beta": 1.0, "swiglu_limit": limit}
-    inputs = [x, logits]
-    if bits:
-        attributes |= {"expert_weight_bits": bits} | ({"block_size": block} if block else {})
-        absent = ((None,) * 4, None)
-        three = parts + [absent] * (3 - len(parts))
-        for stored, _ in three:
-            inputs += stored[:3]
-        inputs += [stored[3] for stored, _ in three] + [weights]
-    else:
-        for stored, _ in parts:
-            inputs += [stored[0], stored[2]]
-    while inputs[-1] is None:
-        inputs.pop()
+    stored = [part[0] for part in parts]
+    attributes, inputs = node_of(bits, block, activation, k, fusion, normalizes, limit,
+                                 [x, logits], stored, weights)
     given = [0, 1] + ([14] if mixing else [])
     held = sum(v.nbytes for i, v in enumerate(inputs) if v is not None and i not in given)
     # Zero points take a byte each in the form, and scales 4.
