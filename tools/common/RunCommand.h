@@ -345,6 +345,12 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                   "collectives; with MPI at most one (docs/communication.md)")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
+  command
+      .add_option("--mpi-window", options.mpiWindow,
+                  "Memory that ranks of one host share under MPI: on, off (messages), or "
+                  "auto: on where the system allows it (docs/runtime.md)")
+      ->type_name("auto|on|off")
+      ->capture_default_str();
   addWeightsDir(command, options.weights.folder);
   addNoCheck(command, options.weights.check);
   command.add_option("--entry", options.entry,

@@ -86,7 +86,12 @@ static double quartile(std::vector<double> values) {
 static Expected<void> measureOn(Transport &transport, const TaskTable &table,
                                 std::vector<CollectiveSample> &samples, int ranks) {
   size_t count = Collectives::mostBytes(ranks) / 4;
-  std::vector<float> x(count, 1e-6F), y(count);
+  auto memory = callMemory(transport, runtime::cpuDevice(), Space::Arena, 2 * count * 4);
+  if (!memory)
+    return tl::unexpected(memory.error());
+  std::span x(reinterpret_cast<float *>(memory->get()), count);
+  float *y = x.data() + count;
+  std::ranges::fill(x, 1e-6F);
   const size_t numTasks = table.numTasks();
   std::vector<int> prepared;
   for (size_t i = 0; i < numTasks; ++i) {
@@ -110,9 +115,9 @@ static Expected<void> measureOn(Transport &transport, const TaskTable &table,
         transport.barrier();
         double start = now();
         for (int c = 0; c < calls; ++c) {
-          for (float &value : std::span(x).first(sent))
+          for (float &value : x.first(sent))
             value = -value;
-          if (communicates && !transport.run(prepared[i], x.data(), y.data()))
+          if (communicates && !transport.run(prepared[i], x.data(), y))
             return makeError("calibrate: a collective failed");
         }
         transport.barrier();

@@ -150,8 +150,10 @@ class RankMemory {
 public:
   /// Regions are as large as this table needs them. Before the first executor.
   void reserve(const TaskTable &table);
-  /// The region of a space that requests fill anew (Arena, Io, Host).
-  Expected<Memory> region(Space space, uint64_t bytes, Device &device);
+  /// The region of a space that requests fill anew (Arena, Io, Host). Of a device with
+  /// the host's memory it is the transport's, where that has its own.
+  Expected<Memory> region(Space space, uint64_t bytes, Device &device,
+                          Transport &transport);
 
   struct State {
     std::string is; ///< type, layout, bytes
@@ -166,10 +168,11 @@ public:
         copy->await();
     }
   };
-  /// A state on this device, zero-filled when it is first asked for. An error if another
-  /// table has a state of this name that is not the same. It stays where it is.
+  /// A state, in memory as of a region, zero-filled when it is first asked for. An error
+  /// if another table has a state of this name that is not the same. It stays where it
+  /// is.
   Expected<State *> state(const TaskTable &table, const TensorView &tensor,
-                          Device &device);
+                          Device &device, Transport &transport);
 
   /// A weight as it is stored, in the region of the executor that first had it.
   struct Stored {

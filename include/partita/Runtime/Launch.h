@@ -106,9 +106,10 @@ struct RunOptions {
   std::string logDir;
   DataOptions data;
   int repeat = 1;
-  int commThreads = 0;  ///< SessionOptions::commThreads of each process
-  bool profile = false; ///< record what ranks do
-  bool findNan = false; ///< with SessionOptions::findNan of:
+  int commThreads = 0;            ///< SessionOptions::commThreads of each process
+  std::string mpiWindow = "auto"; ///< "auto", "on", "off", see MpiWindow; of mpi
+  bool profile = false;           ///< record what ranks do
+  bool findNan = false;           ///< with SessionOptions::findNan of:
   ReadPayload readPayload = {};
   double timeout = 60;             ///< seconds
   std::optional<int> threads = {}; ///< see SessionOptions

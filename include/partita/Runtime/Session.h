@@ -47,6 +47,8 @@ struct SessionOptions {
   /// Threads of this process beside its ranks that move data of started collectives; with
   /// MPI one at most.
   int commThreads = 0;
+  /// Way in which ranks of one host talk to each other under MPI.
+  MpiWindow mpiWindow = MpiWindow::Auto;
   /// Record as many requests, the first ones.
   int64_t profile = 0;
   /// Makes, if set, every request look for the op that made a number which is not finite;

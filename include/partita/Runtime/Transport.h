@@ -18,10 +18,13 @@
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Error.h"
 #include "partita/Base/Layout/Layout.h"
+#include "partita/Runtime/Device.h"
 
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace partita::runtime {
@@ -90,6 +93,9 @@ uint64_t receivedBytes(const Collective &collective, int64_t rank);
 std::string collectiveKey(const TaskTable &table, const TaskView &task);
 /// Of the transfers of a table: another entry point's of the same number are others.
 std::string transferKey(const TaskTable &table);
+/// Handle of a transfer of one micro-batch, which no task of a table has: theirs have 32
+/// bits.
+uint64_t transferHandle(const TaskTable &table, size_t transfer, int64_t microBatch);
 
 /// The rows that one member sends another, in bytes.
 struct RaggedPart {
@@ -138,6 +144,13 @@ public:
   /// Whether transfers make, when they first happen, what later ones use again
   /// (connections, room for messages): then every collective runs once at load.
   virtual bool needsWarmUp() const { return false; }
+  /// Memory for what calls read and write, zero-filled and aligned to 64 bytes, which
+  /// ranks beside this one use where it lies; null where the transport has none of its
+  /// own, or for no bytes. Places of calls may lie anywhere else too, which costs copies.
+  /// An error says why there is not so much.
+  virtual Expected<Memory> memory(uint64_t /*bytes*/) { return Memory(); }
+  /// Why the last call failed, where this rank is the reason; else empty.
+  virtual std::string problem() const { return {}; }
   // These return false if the run was aborted meanwhile, or a transfer failed.
 
   /// Begins a call whose handle is not in flight. `places`: source and target of each
@@ -186,6 +199,11 @@ public:
   virtual uint64_t movedMeanwhile() const { return 0; }
 };
 
+/// Memory for what calls read and write, zero-filled: the transport's own where that has
+/// such and the device the host's memory, else the device's.
+Expected<Memory> callMemory(Transport &transport, Device &device, Space space,
+                            uint64_t bytes);
+
 /// The ranks as threads of this process. Collectives read and write the members'
 /// buffers directly.
 class LocalTeam {
@@ -203,9 +221,20 @@ private:
   std::unique_ptr<Shared> shared;
 };
 
+/// How ranks of MPI that are on one host talk to each other.
+enum class MpiWindow : uint8_t {
+  Auto, ///< by memory that they share, or where that cannot be, by messages
+  On,   ///< by memory that they share
+  Off   ///< by messages
+};
+/// "auto", "on" or "off".
+std::optional<MpiWindow> parseMpiWindow(std::string_view text);
+std::string_view name(MpiWindow window);
+
 /// This process as one rank of an MPI job. Loads libpartita_mpi.so, the only part that
-/// needs MPI, from beside this library.
-Expected<std::unique_ptr<Transport>> connectMpi();
+/// needs MPI, from beside this library. An error where `window` is On on some rank, and
+/// ranks of a host cannot share memory, says why, on all ranks the same.
+Expected<std::unique_ptr<Transport>> connectMpi(MpiWindow window = MpiWindow::Auto);
 
 } // namespace partita::runtime
 

@@ -335,6 +335,12 @@ std::string runtime::transferKey(const TaskTable &table) {
   return std::to_string(reinterpret_cast<uintptr_t>(&table));
 }
 
+uint64_t runtime::transferHandle(const TaskTable &table, size_t transfer,
+                                 int64_t microBatch) {
+  return (uint64_t(table.transfers()[transfer].number) + 1) << 32 |
+         static_cast<uint64_t>(microBatch);
+}
+
 RaggedPart runtime::raggedPart(const Collective &c, const int64_t *counts, size_t from,
                                size_t to) {
   size_t n = c.members.size();

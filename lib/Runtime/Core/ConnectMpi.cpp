@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 using namespace partita;
@@ -22,7 +23,20 @@ static std::string ownFolder() {
   return failed ? "." : real.parent_path().string();
 }
 
-Expected<std::unique_ptr<Transport>> runtime::connectMpi() {
+static constexpr std::string_view windowNames[] = {"auto", "on", "off"};
+
+std::optional<MpiWindow> runtime::parseMpiWindow(std::string_view text) {
+  for (size_t i = 0; i < std::size(windowNames); ++i)
+    if (text == windowNames[i])
+      return static_cast<MpiWindow>(i);
+  return std::nullopt;
+}
+
+std::string_view runtime::name(MpiWindow window) {
+  return windowNames[static_cast<size_t>(window)];
+}
+
+Expected<std::unique_ptr<Transport>> runtime::connectMpi(MpiWindow window) {
   std::string folder = ownFolder(), reasons;
   for (const std::string &path :
        {folder + "/libpartita_mpi.so", folder + "/../lib/libpartita_mpi.so",
@@ -39,11 +53,12 @@ Expected<std::unique_ptr<Transport>> runtime::connectMpi() {
     if (!abi || std::string_view(abi) != PARTITA_TRANSPORT_ABI)
       return makeError("'" + path + "' is of another build of Partita than this " +
                        "runtime; install both from one build");
-    using Create = Transport *(*)();
+    using Create = Transport *(*)(MpiWindow, std::string *);
     auto create = reinterpret_cast<Create>(::dlsym(library, "partita_mpi_create"));
-    Transport *transport = create ? create() : nullptr;
+    std::string problem = "MPI cannot be started";
+    Transport *transport = create ? create(window, &problem) : nullptr;
     if (!transport)
-      return makeError("MPI cannot be started");
+      return makeError(problem);
     return std::unique_ptr<Transport>(transport);
   }
   return makeError("the MPI transport cannot be loaded: " + reasons);

@@ -81,8 +81,9 @@ Expected<void> Executor::allocate() {
     options.memory = std::make_shared<RankMemory>();
   for (Space space : {Space::Arena, Space::Weight, Space::Io, Space::Host}) {
     uint64_t bytes = table.bytesOf(space);
-    auto block = space == Space::Weight ? device.allocate(space, bytes)
-                                        : options.memory->region(space, bytes, device);
+    auto block = space == Space::Weight
+                     ? device.allocate(space, bytes)
+                     : options.memory->region(space, bytes, device, transport);
     if (!block)
       return tl::unexpected(block.error());
     regions[static_cast<size_t>(space)] = *block;
@@ -325,7 +326,10 @@ Expected<void> Executor::prepareOp(Op &op) {
     auto ok = prepareLocal(op, task);
     return ok && task.handle != 0 && !device.isHost() ? prepareFlight(op) : ok;
   }
+  // Others of its ranks may be at an earlier task.
+  options.progress->step(RankProgress::Waiting, op.index);
   auto call = transport.prepare(program->table(), task);
+  options.progress->step(RankProgress::Loading, op.index);
   if (!call)
     return tl::unexpected(call.error());
   const size_t count = 2 * task::numItems(task.params);

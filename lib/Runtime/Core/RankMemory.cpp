@@ -14,20 +14,30 @@ void RankMemory::reserve(const TaskTable &table) {
   }
 }
 
-Expected<Memory> RankMemory::region(Space space, uint64_t bytes, Device &device) {
+Expected<Memory> runtime::callMemory(Transport &transport, Device &device, Space space,
+                                     uint64_t bytes) {
+  if (!device.isHost())
+    return device.allocate(space, bytes);
+  auto memory = transport.memory(bytes);
+  return memory && !*memory ? device.allocate(space, bytes) : memory;
+}
+
+Expected<Memory> RankMemory::region(Space space, uint64_t bytes, Device &device,
+                                    Transport &transport) {
   Memory &known = regions[static_cast<size_t>(space)];
   uint64_t &size = reserved[static_cast<size_t>(space)];
   if (known && bytes <= size)
     return known;
   size = std::max(size, bytes);
-  auto made = device.allocate(space, size);
+  auto made = callMemory(transport, device, space, size);
   if (made)
     known = *made;
   return made;
 }
 
-Expected<RankMemory::State *>
-RankMemory::state(const TaskTable &table, const TensorView &tensor, Device &device) {
+Expected<RankMemory::State *> RankMemory::state(const TaskTable &table,
+                                                const TensorView &tensor, Device &device,
+                                                Transport &transport) {
   const BufferView &buffer = table.buffers()[tensor.buffer];
   uint64_t bytes = buffer.end() - buffer.offset;
   std::string is = std::string(name(tensor.type)) + " " +
@@ -40,7 +50,7 @@ RankMemory::state(const TaskTable &table, const TensorView &tensor, Device &devi
           std::to_string(tensor.roll->dim);
   auto found = states.find(tensor.name);
   if (found == states.end()) {
-    auto block = device.allocate(Space::State, bytes);
+    auto block = callMemory(transport, device, Space::State, bytes);
     if (!block)
       return tl::unexpected(block.error());
     found = states.try_emplace(std::string(tensor.name), State{is, *block}).first;
@@ -61,7 +71,7 @@ Expected<void> Executor::placeStates() {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::State)
       continue;
-    auto state = options.memory->state(table, t, device);
+    auto state = options.memory->state(table, t, device, transport);
     if (!state)
       return tl::unexpected(state.error());
     if (t.roll)

@@ -10,7 +10,11 @@ Expected<Executor::Moving> Executor::prepareMoving(schedule::Flight flight) {
   const TaskTable &table = program->table();
   auto index = static_cast<size_t>(flight.transfer);
   const TransferView &t = table.transfers()[index];
+  // Others of its ranks may be at an earlier one.
+  const auto number = static_cast<uint32_t>(table.numTasks() + index);
+  options.progress->step(RankProgress::Waiting, number);
   auto call = transport.prepareTransfer(table, index, flight.microBatch);
+  options.progress->step(RankProgress::Loading, number);
   if (!call)
     return makeError("transfer '" + std::string(t.name) + "': " + call.error().message);
   RankMemory::State *written = t.sends ? nullptr : stateAt(t.buffer);

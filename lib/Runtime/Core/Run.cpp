@@ -118,7 +118,7 @@ bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
     if (ok && op.staged && !fromHost(*op.staged, places))
       return false;
   }
-  stopped = !ok;
+  stopped = !ok && transport.problem().empty();
   return ok;
 }
 
@@ -238,6 +238,8 @@ Error Executor::failureOf(size_t index) const {
             (status.code == sendsTooMany ? " sends " : " receives ") +
             std::to_string(status.value) + " rows, it has room for " +
             std::to_string(status.size)};
+  if (const std::string problem = transport.problem(); !problem.empty())
+    return {where(index) + ": " + problem};
   bool isCall =
       index < opOf.size() && std::holds_alternative<EngineWork>(ops[opOf[index]].work);
   return {where(index) + (stopped  ? ": stopped because another rank failed"
@@ -311,8 +313,10 @@ bool Executor::begin(const Moving &moving) noexcept {
     moving.written->awaitCopy();
   lookAtTransfer(moving);
   ++inFlight;
-  stopped = !transport.start(moving.call, staged ? staged->places.data() : moving.places);
-  return !stopped;
+  const bool ok =
+      transport.start(moving.call, staged ? staged->places.data() : moving.places);
+  stopped = !ok && transport.problem().empty();
+  return ok;
 }
 
 bool Executor::waitFor(const Moving &moving) noexcept {

@@ -90,7 +90,7 @@ Expected<void> Session::State::connect() {
     for (int r = 0; r < ranks; ++r)
       transports.push_back(team->connect(r));
   } else {
-    auto transport = connectMpi();
+    auto transport = connectMpi(options.mpiWindow);
     if (!transport)
       return tl::unexpected(transport.error());
     transports.push_back(std::move(*transport));

@@ -120,6 +120,8 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
   addDataArguments(o, out);
   if (o.commThreads > 0)
     out.insert(out.end(), {"--comm-threads", std::to_string(o.commThreads)});
+  if (o.mpiWindow != "auto")
+    out.insert(out.end(), {"--mpi-window", o.mpiWindow});
   if (o.findNan)
     out.push_back("--find-nan");
   if (o.pad)

@@ -210,6 +210,7 @@ static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind tran
   s.timeout = options.timeout;
   s.threads = options.threads;
   s.commThreads = options.commThreads;
+  s.mpiWindow = parseMpiWindow(options.mpiWindow).value_or(MpiWindow::Auto);
   s.weights = options.weights;
   s.profile = options.profile ? options.data.steps.value_or(options.repeat) : 0;
   if (options.findNan)
@@ -283,7 +284,17 @@ static Expected<std::string> transportOf(const RunOptions &options) {
   if (mpiRank() && (isElastic || options.data.checkpoints.restarts.value_or(0) != 0))
     return makeError(std::string(isElastic ? "--elastic" : "--restarts") +
                      ": ranks that an mpirun has started cannot start it again");
-  return asked != "auto" ? asked : hasHosts || isElastic || mpiRank() ? "mpi" : "local";
+  const std::string used = asked != "auto"                      ? asked
+                           : hasHosts || isElastic || mpiRank() ? "mpi"
+                                                                : "local";
+  auto window = parseMpiWindow(options.mpiWindow);
+  if (!window)
+    return makeError("--mpi-window is '" + options.mpiWindow +
+                     "'; expected auto, on or off");
+  if (*window == MpiWindow::On && used == "local")
+    return makeError("--mpi-window on: the ranks of transport local are threads of one "
+                     "process, which share memory anyway");
+  return used;
 }
 
 Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print) {

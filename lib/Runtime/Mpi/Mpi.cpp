@@ -11,11 +11,11 @@
 // of calls that are in flight together never meet. Calls of one handle follow each other
 // in one order, and so do their messages.
 //
+// Calls whose ranks are all on this host are no messages where these share memory
+// (Window.h).
+//
 //===----------------------------------------------------------------------===//
-#include "partita/Runtime/Transport.h"
-
-#define OMPI_SKIP_MPICXX 1
-#include <mpi.h>
+#include "Window.h"
 
 #include <algorithm>
 #include <atomic>
@@ -104,54 +104,51 @@ struct Message {
 class MpiTransport : public Transport {
 public:
   /// `mayShare`: several threads may call MPI.
-  explicit MpiTransport(bool mayShare) : mayShare(mayShare) {
+  MpiTransport(bool mayShare, std::unique_ptr<Window> shared)
+      : window(std::move(shared)), mayShare(mayShare) {
     MPI_Comm_rank(MPI_COMM_WORLD, &self);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    // A failed transfer is reported by run(), not by ending the process.
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (window)
+      window->setBeside([this] { return moveBeside(); });
   }
   ~MpiTransport() override {
     ends.store(true);
     if (thread.joinable())
       thread.join();
-    if (!aborted)
-      MPI_Finalize();
+    if (aborted)
+      return;
+    window.reset();
+    MPI_Finalize();
   }
   int rank() const override { return self; }
   int size() const override { return ranks; }
   bool needsWarmUp() const override { return true; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
-    auto [it, fresh] =
-        known.emplace(std::pair(uint64_t(task.handle), collectiveKey(table, task)),
-                      static_cast<int>(prepared.size()));
-    if (fresh)
-      if (auto ok =
-              add(task.handle, 2 * int64_t(task.handle),
-                  [&](int64_t rank) { return describeCollective(table, task, rank); });
-          !ok)
-        return tl::unexpected(ok.error());
-    return it->second;
+    return prepare({uint64_t(task.handle), collectiveKey(table, task)},
+                   2 * int64_t(task.handle),
+                   [&](int64_t rank) { return describeCollective(table, task, rank); });
   }
 
   /// Ranks of different programs have nothing but transfers with each other, so their
   /// tags may be those of handles.
   Expected<int> prepareTransfer(const TaskTable &table, size_t transfer,
                                 int64_t microBatch) override {
-    int64_t number = table.transfers()[transfer].number;
-    uint64_t handle = (uint64_t(number) + 1) << 32 | static_cast<uint64_t>(microBatch);
-    auto [it, fresh] = known.emplace(std::pair(handle, transferKey(table)),
-                                     static_cast<int>(prepared.size()));
-    if (fresh)
-      if (auto ok =
-              add(handle, number * table.microBatches() + microBatch,
-                  [&](int64_t rank) { return describeTransfer(table, transfer, rank); });
-          !ok)
-        return tl::unexpected(ok.error());
-    return it->second;
+    return prepare({transferHandle(table, transfer, microBatch), transferKey(table)},
+                   table.transfers()[transfer].number * table.microBatches() + microBatch,
+                   [&](int64_t rank) { return describeTransfer(table, transfer, rank); });
+  }
+
+  Expected<Memory> memory(uint64_t bytes) override {
+    return window ? window->memory(bytes) : Memory();
+  }
+  std::string problem() const override {
+    return window ? window->problem() : std::string();
   }
 
   bool start(int call, void *const *places, const int64_t *counts) noexcept override {
+    if (call < 0)
+      return window->start(~call, places, counts);
     std::unique_lock guard = lockFlights();
     Prepared &p = prepared[static_cast<size_t>(call)];
     Flight &f = *p.flight;
@@ -180,9 +177,11 @@ public:
   /// MPI waits best for the requests of one call; where there are several, each is to
   /// move along.
   bool wait(int call) noexcept override {
+    if (call < 0)
+      return window->wait(~call);
     Flight &f = *prepared[static_cast<size_t>(call)].flight;
     while (isFlying(f)) {
-      if (thread.joinable() || numStarted > 1) {
+      if (thread.joinable() || numStarted > 1 || (window && window->hasStarted())) {
         if (!progress())
           return false;
         continue;
@@ -195,17 +194,25 @@ public:
   }
 
   bool progress() noexcept override {
+    if (window && !window->progress())
+      return false;
     std::unique_lock guard = lockFlights();
     return !hasFailed && moveAlong();
   }
 
   Expected<void> beginThread() override {
-    if (!mayShare)
+    const bool sendsMessages = !window || !window->holdsAll();
+    if (sendsMessages && !mayShare)
       return makeError("this MPI lets only one thread call it at a time");
-    thread = std::thread([this] { moveMeanwhile(); });
+    if (window)
+      window->beginThread();
+    if (sendsMessages)
+      thread = std::thread([this] { moveMeanwhile(); });
     return {};
   }
-  uint64_t movedMeanwhile() const override { return movedBytes.load(); }
+  uint64_t movedMeanwhile() const override {
+    return movedBytes.load() + (window ? window->movedBytes() : 0);
+  }
 
   bool barrier() noexcept override { return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS; }
 
@@ -284,6 +291,8 @@ public:
 
   void abort() noexcept override {
     aborted = true;
+    if (window)
+      window->abort();
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
 
@@ -309,6 +318,22 @@ private:
         return false;
     }
     return true;
+  }
+
+  /// While this rank waits for others of its host: messages may be under way, of which
+  /// those may wait for the other end.
+  Neighbours::Beside moveBeside() {
+    using Beside = Neighbours::Beside;
+    const bool isBegun = std::ranges::any_of(
+        lists, [](const Begun &list) { return !list.requests.empty(); });
+    if (numStarted == 0 && !isBegun)
+      return Beside::Nothing;
+    std::unique_lock guard = lockFlights();
+    int found = 0;
+    const bool ok = !hasFailed && moveAlong() &&
+                    (!isBegun || MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD,
+                                            &found, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    return ok ? Beside::Something : Beside::Failure;
   }
 
   bool isFlying(const Flight &f) {
@@ -385,16 +410,70 @@ private:
     bool isBucket() const { return collective.items.size() > 1; }
   };
 
-  /// `describe`: the call as a rank sees it. `tag`: from 0 on; reductions take two.
+  using Key = std::pair<uint64_t, std::string>; ///< handle, collectiveKey
+
+  /// `describe`: the call as a rank sees it. `tag`: from 0 on; reductions take two. Calls
+  /// of the window have negative numbers.
   template <typename Describe>
-  Expected<void> add(uint64_t handle, int64_t tag, Describe describe) {
-    Prepared &p = prepared.emplace_back();
-    p.flight = &flights[handle];
+  Expected<int> prepare(Key key, int64_t tag, Describe describe) {
+    if (auto it = known.find(key); it != known.end())
+      return it->second;
     if (firstDataTag + tag + 1 > lastTag())
       return makeError("MPI has tags up to " + std::to_string(lastTag()) +
                        ", the calls in flight need more");
-    p.tag = static_cast<int>(firstDataTag + tag);
-    p.collective = describe(self);
+    const auto first = static_cast<int>(firstDataTag + tag);
+    Collective mine = describe(self);
+    int call = static_cast<int>(prepared.size());
+    if (window && window->holds(mine.members)) {
+      const auto read = sourceBytes(mine, describe);
+      auto made = window->add(key.first, first, std::move(mine), read);
+      if (!made)
+        return tl::unexpected(made.error());
+      call = ~*made;
+    } else {
+      add(key.first, first, std::move(mine), describe);
+    }
+    known.emplace(std::move(key), call);
+    return call;
+  }
+
+  /// How far others read in the source of each item.
+  template <typename Describe>
+  static std::vector<uint64_t> sourceBytes(const Collective &mine, Describe describe) {
+    std::vector<int64_t> bytes;
+    for (const CollectiveItem &item : mine.items) {
+      const auto parts = static_cast<int64_t>(
+          mine.kind == TaskKind::ReduceScatter ? mine.members.size() : 1);
+      bytes.push_back(mine.kind == TaskKind::AllToAllV
+                          ? mine.rows * mine.rowBytes
+                          : item.outer * parts * item.block * item.width());
+    }
+    const auto self = mine.members[static_cast<size_t>(mine.me)];
+    for (int32_t member : mine.members) {
+      if (mine.reduces())
+        break;
+      const Collective theirs = describe(member);
+      for (size_t i = 0; i < bytes.size(); ++i)
+        for (const Pull &pull : theirs.items[i].pulls)
+          if (pull.peer == self)
+            bytes[i] = std::max(bytes[i], sourceEnd(pull));
+    }
+    return {bytes.begin(), bytes.end()};
+  }
+
+  static int64_t sourceEnd(const Pull &pull) {
+    int64_t end = pull.sourceOffset + pull.run;
+    for (const PullDim &dim : pull.dims)
+      end += (dim.count - 1) * dim.source;
+    return end;
+  }
+
+  template <typename Describe>
+  void add(uint64_t handle, int tag, Collective mine, Describe describe) {
+    Prepared &p = prepared.emplace_back();
+    p.flight = &flights[handle];
+    p.tag = tag;
+    p.collective = std::move(mine);
     p.received = receivedBytes(p.collective, self);
     bool isRagged = p.collective.kind == TaskKind::AllToAllV;
     if (isRagged)
@@ -412,7 +491,6 @@ private:
     }
     p.flight->requests.resize(std::max(p.flight->requests.size(), messages));
     started.resize(flights.size());
-    return {};
   }
 
   template <typename Describe> void prepareMove(Prepared &p, Describe describe) {
@@ -643,7 +721,8 @@ private:
 
   int self = 0, ranks = 1;
   bool aborted = false;
-  std::map<std::pair<uint64_t, std::string>, int> known; ///< by handle, collectiveKey
+  std::unique_ptr<Window> window; ///< null: all calls are messages
+  std::map<Key, int> known;
   std::deque<Prepared> prepared;
   std::map<uint64_t, Flight> flights; ///< by handle
   std::vector<Flight *> started;      ///< the first numStarted are in flight
@@ -665,11 +744,20 @@ private:
 extern "C" __attribute__((visibility("default"))) const char partita_mpi_abi[] =
     PARTITA_TRANSPORT_ABI;
 
-/// Starts MPI and connects; null if MPI refuses.
-extern "C" __attribute__((visibility("default"))) Transport *partita_mpi_create() {
+/// Starts MPI and connects; null if MPI refuses, or with `problem` if ranks cannot talk
+/// as they were asked to.
+extern "C" __attribute__((visibility("default"))) Transport *
+partita_mpi_create(MpiWindow asked, std::string *problem) {
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS ||
       provided < MPI_THREAD_SERIALIZED)
     return nullptr;
-  return new MpiTransport(provided == MPI_THREAD_MULTIPLE);
+  // A failed transfer is reported by run(), not by ending the process.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  auto window = Window::open(asked);
+  if (!window) {
+    *problem = window.error().message;
+    return nullptr;
+  }
+  return new MpiTransport(provided == MPI_THREAD_MULTIPLE, std::move(*window));
 }

@@ -17,6 +17,8 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <memory_resource>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,10 +26,11 @@
 
 namespace collectives {
 using namespace partita;
-using Bytes = std::vector<std::byte>;
+/// Buffer of the default memory resource, so that it may lie in a transport's memory.
+using Bytes = std::pmr::vector<std::byte>;
 
-inline const char *const meshes[] = {"a=1",     "a=2", "a=4",    "a=2,b=2",
-                                     "a=3,b=2", "a=8", "a=2,b=4"};
+inline const char *const meshes[] = {"a=1",     "a=2",     "a=3", "a=4",
+                                     "a=2,b=2", "a=3,b=2", "a=8", "a=2,b=4"};
 
 /// A small value for element i of a rank's source: exact in every type, reductions of
 /// up to 8 of them too (products need 1 and 2 only).
@@ -329,6 +332,10 @@ inline Bytes expectedOf(const Case &c, const Mesh &mesh, int64_t rank) {
   return expected;
 }
 
+inline Bytes emptyTarget(const Case &c) {
+  return Bytes(static_cast<size_t>(c.targetCount) * byteWidth(c.type), std::byte{0x5a});
+}
+
 /// Runs every case on this rank; returns descriptions of the wrong ones.
 inline std::vector<std::string> runCases(runtime::Transport &transport, const Mesh &mesh,
                                          const std::vector<Case> &cases,
@@ -341,7 +348,7 @@ inline std::vector<std::string> runCases(runtime::Transport &transport, const Me
   for (size_t k = 0; k < cases.size(); ++k) {
     const Case &c = cases[k];
     Bytes source = sourceOf(rank, c.sourceCount, c.reduce, c.type);
-    Bytes target(static_cast<size_t>(c.targetCount) * byteWidth(c.type), std::byte{0x5a});
+    Bytes target = emptyTarget(c);
     Bytes &result = c.inPlace ? source : target;
     bool ok = transport.run(handles[k], source.data(), result.data());
     if (!ok || expectedOf(c, mesh, rank) != result)
@@ -351,6 +358,68 @@ inline std::vector<std::string> runCases(runtime::Transport &transport, const Me
     transport.barrier();
   }
   return wrong;
+}
+
+/// Numbers of which sums are rounded.
+inline Bytes roundedSource(int64_t rank, const Case &c) {
+  Bytes out(static_cast<size_t>(c.sourceCount) * byteWidth(c.type));
+  visitType(c.type, [&]<typename T>() {
+    auto *data = reinterpret_cast<T *>(out.data());
+    for (int64_t i = 0; i < c.sourceCount; ++i)
+      data[i] = store<T>(
+          static_cast<Compute<T>>(valueOf(rank, i, c.reduce, c.type) * 0.37 + 1.0 / 3));
+  });
+  return out;
+}
+
+/// Results of threads on this rank: every case once more, with numbers of which sums are
+/// rounded.
+inline std::vector<std::vector<std::byte>> bitsOfThreads(const Mesh &mesh, int64_t rank,
+                                                         const std::vector<Case> &cases,
+                                                         const TaskTable &table) {
+  std::vector<std::vector<std::byte>> bits;
+  std::mutex lock; // the default memory resource is for one thread at a time
+  runtime::LocalTeam team(static_cast<int>(mesh.numRanks()));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < mesh.numRanks(); ++r)
+    threads.emplace_back([&, r] {
+      auto transport = team.connect(r);
+      for (size_t k = 0; k < cases.size(); ++k) {
+        const Case &c = cases[k];
+        std::vector<std::byte> source,
+            target(static_cast<size_t>(c.targetCount) * byteWidth(c.type),
+                   std::byte{0x5a});
+        {
+          std::lock_guard guard(lock);
+          Bytes made = roundedSource(r, c);
+          source.assign(made.begin(), made.end());
+        }
+        auto &result = c.inPlace ? source : target;
+        transport->run(*transport->prepare(table, table.task(k)), source.data(),
+                       result.data());
+        if (r == rank)
+          bits.push_back(result);
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  return bits;
+}
+
+/// Every case against what threads give, bit by bit; returns how many differ.
+inline int runBits(runtime::Transport &transport, const Mesh &mesh,
+                   const std::vector<Case> &cases, const TaskTable &table) {
+  const auto expected = bitsOfThreads(mesh, transport.rank(), cases, table);
+  int wrong = 0;
+  for (size_t k = 0; k < cases.size(); ++k) {
+    Bytes source = roundedSource(transport.rank(), cases[k]),
+          target = emptyTarget(cases[k]);
+    Bytes &result = cases[k].inPlace ? source : target;
+    wrong += !transport.run(*transport.prepare(table, table.task(k)), source.data(),
+                            result.data()) ||
+             !std::ranges::equal(result, expected[k]);
+  }
+  return wrong + !transport.barrier();
 }
 
 //===----------------------------------------------------------------------===//
@@ -503,18 +572,6 @@ struct Bucket {
     return *TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
   }
 };
-
-/// Numbers of which sums are rounded.
-inline Bytes roundedSource(int64_t rank, const Case &c) {
-  Bytes out(static_cast<size_t>(c.sourceCount) * byteWidth(c.type));
-  visitType(c.type, [&]<typename T>() {
-    auto *data = reinterpret_cast<T *>(out.data());
-    for (int64_t i = 0; i < c.sourceCount; ++i)
-      data[i] = store<T>(
-          static_cast<Compute<T>>(valueOf(rank, i, c.reduce, c.type) * 0.37 + 1.0 / 3));
-  });
-  return out;
-}
 
 /// Every bucket twice, in other memory each time, against each of its cases alone: the
 /// bits are the same. The number of wrong results.

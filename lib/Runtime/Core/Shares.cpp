@@ -1,23 +1,24 @@
-//===- LocalShares.cpp - What a rank does of a collective -----------------===//
-#include "LocalShares.h"
+//===- Shares.cpp - What a rank does of a shared call ---------------------===//
+#include "partita/Runtime/SharedCalls.h"
+
+#include <algorithm>
 
 #include <cstring>
 
 using namespace partita;
 using namespace partita::runtime;
-using namespace partita::runtime::local;
 
-static void takeRows(Prepared &p, std::byte *target) {
+static void takeRows(SharedCall &p, std::byte *target) {
   const Collective &c = p.collective;
   for (size_t m = 0; m < c.members.size(); ++m) {
     RaggedPart part = raggedPart(c, p.counts, m, static_cast<size_t>(c.me));
     if (part.rows != 0)
-      std::memcpy(target + part.target, p.seat->meeting->slots[m].source(0) + part.source,
+      std::memcpy(target + part.target, p.source(m, 0) + part.source,
                   static_cast<size_t>(part.rows * c.rowBytes));
   }
 }
 
-static void allReduce(Prepared &p, size_t i) {
+static void allReduce(SharedCall &p, size_t i) {
   const Collective &c = p.collective;
   const CollectiveItem &item = c.items[i];
   size_t n = c.members.size(), width = byteWidth(item.type);
@@ -30,34 +31,31 @@ static void allReduce(Prepared &p, size_t i) {
   if (count == 0)
     return;
   for (size_t m = 0; m < n; ++m) {
-    const Slot &slot = p.seat->meeting->slots[m];
-    p.sources[m] = slot.source(i) + static_cast<size_t>(first) * width;
-    p.targets[m] = slot.target(i) + static_cast<size_t>(first) * width;
+    p.sources[m] = p.source(m, i) + static_cast<size_t>(first) * width;
+    p.targets[m] = p.target(m, i) + static_cast<size_t>(first) * width;
   }
   reduceElements(item.type, c.reduce, p.sources.data(), n, p.targets.data(), n, count);
 }
 
-static void reduceScatter(Prepared &p, size_t i) {
+static void reduceScatter(SharedCall &p, size_t i) {
   const Collective &c = p.collective;
   const CollectiveItem &item = c.items[i];
-  const std::vector<Slot> &slots = p.seat->meeting->slots;
   size_t n = c.members.size();
   auto bytes = static_cast<size_t>(item.block * item.width());
-  std::byte *target = slots[static_cast<size_t>(c.me)].target(i);
+  std::byte *target = p.target(static_cast<size_t>(c.me), i);
   for (int64_t o = 0; o < item.outer; ++o) {
     size_t at = (static_cast<size_t>(o) * n + static_cast<size_t>(c.me)) * bytes;
     for (size_t m = 0; m < n; ++m)
-      p.sources[m] = slots[m].source(i) + at;
+      p.sources[m] = p.source(m, i) + at;
     p.targets[0] = target + static_cast<size_t>(o) * bytes;
     reduceElements(item.type, c.reduce, p.sources.data(), n, p.targets.data(), 1,
                    item.block);
   }
 }
 
-static void shareItem(Prepared &p, size_t i) {
-  const std::vector<Slot> &slots = p.seat->meeting->slots;
+static void shareItem(SharedCall &p, size_t i) {
   const CollectiveItem &item = p.collective.items[i];
-  std::byte *target = slots[static_cast<size_t>(p.collective.me)].target(i);
+  std::byte *target = p.target(static_cast<size_t>(p.collective.me), i);
   if (p.collective.kind == TaskKind::AllReduce)
     allReduce(p, i);
   else if (p.collective.kind == TaskKind::ReduceScatter)
@@ -66,11 +64,25 @@ static void shareItem(Prepared &p, size_t i) {
     takeRows(p, target);
   else
     for (const Pull &pull : item.pulls)
-      copyPull(pull, slots[p.place[static_cast<size_t>(pull.peer)]].source(i), target);
+      copyPull(pull, p.source(p.place[static_cast<size_t>(pull.peer)], i), target);
   fillRest(item, target);
 }
 
-void local::share(Prepared &p) {
+/// Finds the members' places in what they have published.
+static void look(SharedCall &p) {
+  const size_t places = 2 * p.collective.items.size();
+  for (size_t m = 0; m < p.bases.size(); ++m) {
+    const uintptr_t base = p.bases[m];
+    const auto *list =
+        reinterpret_cast<const uint64_t *>(base + p.meeting->slots[m].list);
+    for (size_t k = 0; k < places; ++k)
+      p.seen[m * places + k] =
+          list[k] == 0 ? nullptr : reinterpret_cast<std::byte *>(base + list[k]);
+  }
+}
+
+void runtime::share(SharedCall &p) {
+  look(p);
   for (size_t i = 0; i < p.collective.items.size(); ++i)
     shareItem(p, i);
 }
