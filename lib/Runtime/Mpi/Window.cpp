@@ -202,6 +202,27 @@ bool Window::invite(const std::vector<int32_t> &members, int tag, Invitation inv
   return ok;
 }
 
+/// Moves invitations along that MPI has not taken yet: it takes many at a time only while
+/// their sender calls it, and those who are invited wait.
+Neighbours::Beside Window::sendInvitations() noexcept {
+  for (; !sent.empty(); sent.pop_front()) {
+    int isTaken = 0;
+    if (MPI_Test(&sent.front().second, &isTaken, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+      return Beside::Failure;
+    if (!isTaken)
+      return Beside::Something;
+  }
+  return Beside::Nothing;
+}
+
+Neighbours::Beside Window::moveBeside() {
+  const Beside invitations = sendInvitations();
+  if (invitations == Beside::Failure || !beside)
+    return invitations;
+  const Beside messages = beside();
+  return messages == Beside::Nothing ? invitations : messages;
+}
+
 /// The member of the lowest rank makes the record and says where it is. Ranks wait for
 /// lower ones only, so that the order of transfers may differ between programs.
 Expected<Meeting *> Window::meeting(uint64_t handle, int tag,

@@ -40,7 +40,9 @@ public:
   // Calls of Transport.
   bool start(int call, void *const *places, const int64_t *counts) noexcept;
   bool wait(int call) noexcept;
-  bool progress() noexcept { return calls.progress(); }
+  bool progress() noexcept {
+    return sendInvitations() != Beside::Failure && calls.progress();
+  }
   bool hasStarted() const { return calls.hasStarted(); }
   Expected<Memory> memory(uint64_t bytes) { return segment->take(bytes); }
   const std::string &problem() const { return failure; }
@@ -55,7 +57,7 @@ public:
   void ringMovers(const std::vector<int32_t> &members) override;
   bool isAborted() const override { return aborted.load(std::memory_order_relaxed); }
   int spins() const override { return looks; }
-  Beside moveBeside() override { return beside ? beside() : Beside::Nothing; }
+  Beside moveBeside() override;
 
 private:
   /// Begin of a segment.
@@ -91,6 +93,7 @@ private:
                               const std::vector<int32_t> &members);
   Expected<int64_t> makeRecord(size_t members);
   bool invite(const std::vector<int32_t> &members, int tag, Invitation invitation);
+  Beside sendInvitations() noexcept;
   bool bringInside(Room &room, void *const *places) noexcept;
 
   MPI_Comm host;
