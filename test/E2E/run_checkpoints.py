@@ -443,6 +443,28 @@ def check_fits(work, reference):
     print("what does not fit is told, by both values", flush=True)
 
 
+def check_kept(work):
+    """A damaged generation is none of those that are kept, and what somebody else put beside
+    them stays. A generation is no folder of generations."""
+    place = work.place("kept")
+    work.run("dp", place, "--steps", "12", "--save-every", "4", "--keep", "9")
+    os.truncate(f"{place}/c/step-12/part-0.safetensors", 300)
+    os.mkdir(f"{place}/c/step-1")
+    with open(f"{place}/c/step-99", "w") as file:
+        file.write("notes")
+    words = ["--steps", "16", "--save-every", "100", "--keep", "2", "--resume"]
+    says("'.*step-12' is skipped: ", work.run("dp", place, *words))
+    there = sorted(name for name in os.listdir(f"{place}/c") if name.startswith("step-"))
+    if there != ["step-1", "step-12", "step-16", "step-8", "step-99"]:
+        raise RuntimeError(f"two generations, a damaged one and what was there: {there}")
+    before = sorted(os.listdir(f"{place}/c/step-16"))
+    says("^error: '.*/step-16' is a generation itself; expected the folder of a run's "
+         "generations$", work.run("dp", place, *words, "--checkpoint-dir",
+                                  f"{place}/c/step-16", status=1))
+    if sorted(os.listdir(f"{place}/c/step-16")) != before:
+        raise RuntimeError("the generation was written to")
+
+
 def check_infinite(work):
     """No generation is written of a step that gave no number, on threads and over MPI."""
     work.compile("infinite", PLANS["dp"][0], {}, optimizer={"kind": "sgd", "lr": 1e20})
@@ -685,6 +707,7 @@ def main():
             check_fits(work, reference["dp"])
             check_words(work)
             check_export(work)
+            check_kept(work)
             check_infinite(work)
             check_python(work)
             check_forms(work, reference["one"])

@@ -134,7 +134,7 @@ struct Generation {
   std::string path;
 };
 /// Generations that have a name in the folder, the newest first; none where there is no
-/// folder. An error if the folder cannot be read.
+/// folder. An error if the folder cannot be read, or is a generation itself.
 Expected<std::vector<Generation>> generationsOf(const std::string &folder);
 
 /// D/step-N.

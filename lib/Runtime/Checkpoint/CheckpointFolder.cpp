@@ -123,6 +123,8 @@ Expected<CheckpointFolder> CheckpointFolder::open(Session &session, std::string 
     if (::mkdir(result.folder.c_str(), 0777) != 0 && errno != EEXIST)
       problem =
           "cannot create the folder '" + result.folder + "': " + std::strerror(errno);
+    else if (auto known = generationsOf(result.folder); !known)
+      problem = known.error().message;
     else if (auto ok = result.lockIt().and_then([&] { return result.take(incarnation); });
              !ok)
       problem = ok.error().message;

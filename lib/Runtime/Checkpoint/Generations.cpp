@@ -38,9 +38,19 @@ std::string runtime::bestPath(const std::string &folder, const std::string &name
   return folder + "/" + std::string(bestPrefix) + name;
 }
 
+/// Tells whether a folder is a generation, which may be damaged.
+static bool isGeneration(const std::string &path) {
+  std::error_code unreadable;
+  return fs::exists(path + "/manifest.json", unreadable);
+}
+
 Expected<std::vector<Generation>> runtime::generationsOf(const std::string &folder) {
   std::vector<Generation> found;
   std::error_code failed;
+  if (isGeneration(folder))
+    return makeError("'" + folder +
+                     "' is a generation itself; expected the folder of a "
+                     "run's generations");
   fs::directory_iterator it(folder, failed);
   if (failed == std::errc::no_such_file_or_directory)
     return found;
@@ -120,6 +130,28 @@ static void removeGeneration(const std::string &path) {
     fs::remove_all(aside, failed);
 }
 
+/// Tells whether nothing of a generation is missing, without reading its numbers.
+static bool isComplete(const std::string &path) {
+  return readManifest(path)
+      .and_then([&](const Manifest &manifest) { return checkParts(path, manifest); })
+      .has_value();
+}
+
+/// Keeps `keep` generations up to the step. A damaged one is none of them: a run would
+/// have nothing to go on from.
+static void removeOld(const std::string &folder, int64_t step, int64_t keep) {
+  auto all = generationsOf(folder);
+  int64_t kept = 0;
+  for (const Generation &it : all.value_or(std::vector<Generation>())) {
+    if (!isGeneration(it.path))
+      continue; // a folder or file of somebody else
+    if (it.step > step || kept >= keep)
+      removeGeneration(it.path);
+    else
+      kept += isComplete(it.path);
+  }
+}
+
 /// Makes `to` the file `from`, or one with its bytes, which are on the disk then.
 static Expected<void> linkFile(const fs::path &from, const fs::path &to) {
   std::error_code failed;
@@ -189,10 +221,6 @@ Expected<void> runtime::publish(Aside aside, const std::string &folder, Manifest
     if (auto ok = nameGeneration(generationPath(folder, manifest.step), alsoAs); !ok)
       return ok;
   // The new generation is there, whatever becomes of the old ones.
-  auto all = generationsOf(folder);
-  int64_t kept = 0;
-  for (const Generation &it : all.value_or(std::vector<Generation>()))
-    if (it.step > manifest.step || ++kept > keep)
-      removeGeneration(it.path);
+  removeOld(folder, manifest.step, keep);
   return {};
 }

@@ -9,6 +9,14 @@
 using namespace partita;
 using namespace partita::runtime;
 
+/// "f32[3, 4]".
+static std::string textOf(DType type, const std::vector<int64_t> &shape) {
+  std::string text(name(type));
+  for (size_t d = 0; d < shape.size(); ++d)
+    text += (d == 0 ? "[" : ", ") + std::to_string(shape[d]);
+  return text + (shape.empty() ? "" : "]");
+}
+
 /// The generation itself, or those of the folder, newest first. The newest that is whole
 /// must be of a format that is known: to take an older one instead would be a mistake.
 static Expected<std::vector<std::string>> candidates(const std::string &path) {
@@ -136,8 +144,9 @@ public:
     auto wrong = [&](DType type, const std::vector<int64_t> &shape) -> Expected<void> {
       if (type == state.type && shape == state.shape)
         return {};
-      return makeError("'" + path + "': weight '" + state.name +
-                       "' has another type or shape than the bundle's state");
+      return makeError("'" + path + "': weight '" + state.name + "' is " +
+                       textOf(type, shape) + ", and the bundle's state is " +
+                       textOf(state.type, state.shape));
     };
     if (reader) {
       const Manifest::State *saved = reader->manifest().find(state.name);
