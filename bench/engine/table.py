@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which engine multiplies fastest, by kind of product, shape and instruction set.
+"""Times of engines for single products, by kind of product, shape and instruction set.
 
 usage: table.py BENCH_ENGINE [--newest HEADERS LIBRARIES] [--only TEXT] [--rounds N]
 
@@ -16,8 +16,8 @@ import pathlib
 import subprocess
 import tempfile
 
-#: By instruction set, as ONEDNN_MAX_CPU_ISA says it, what a CPU must have and the types of
-#: elements that it multiplies.
+#: Instruction sets, as ONEDNN_MAX_CPU_ISA says them, with what a CPU must have and the types of
+#: elements that each multiplies.
 SETS = {
     "AVX2": ("avx2", ["f32", "u8s8"]),
     "AVX512_CORE": ("avx512bw", ["f32", "u8s8"]),

@@ -81,7 +81,7 @@ class Case:
 
 
 def splits(*hints):
-    """One rank, what is chosen for three, and each of the hints on two."""
+    """Runs of one rank, of what is chosen for three, and of each of the hints on two."""
     return [[], ["--mesh", "d=3"]] + [["--mesh", "d=2", "--hints", hint] for hint in hints]
 
 

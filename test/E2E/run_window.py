@@ -55,7 +55,7 @@ class Runs:
                 for file in sorted(os.listdir(folder))]
 
     def refuses(self, words, pattern, limit=""):
-        """Whether a run ends with one sentence that has the pattern."""
+        """Checks that a run ends with one sentence that has the pattern."""
         done = subprocess.run(["bash", "-c", limit + " ".join(self.command(words))],
                               capture_output=True, text=True, timeout=120)
         lines = [line for line in done.stderr.splitlines() if line]
@@ -73,7 +73,7 @@ def windows(process):
 
 
 def ranks_of(run):
-    """By rank the process, once all have loaded the stage."""
+    """Processes by rank, once all have loaded the stage."""
     found = {}
     for process in run_memory.descendants(run.pid):
         try:

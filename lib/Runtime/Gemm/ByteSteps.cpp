@@ -183,7 +183,7 @@ void gemm::scaleNarrow(const Scaled &block) {
       bias = _mm512_sub_epi32(_mm512_setzero_si512(), bias);
     const __m512 factor = block.factor ? _mm512_maskz_loadu_ps(mask, block.factor + c)
                                        : _mm512_set1_ps(block.one);
-    // What is stored might be the block itself, to a compiler: read before.
+    // Read before: to a compiler, a store might change the block itself.
     const int32_t *from = block.sums + c;
     uint8_t *to = block.to + c;
     const int64_t fromRow = block.row, toRow = block.toRow;

@@ -223,7 +223,7 @@ struct PlanFacts {
   /// The type that the model computes in (Base/Compute.h), and nodes that do so in f32.
   std::string compute = "f32";
   std::vector<std::string> keepF32 = {};
-  /// Of products with weights of 4 bits, in place of what the model says.
+  /// Level of products with weights of 4 bits, in place of what the model says.
   std::optional<int64_t> accuracyLevel = {};
   std::optional<PlanRecompute> recompute = {}; ///< of a training step that needs it
   /// Micro-batches of a training step, where its specification left them open.
