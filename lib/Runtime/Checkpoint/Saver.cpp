@@ -195,12 +195,15 @@ CheckpointSaver::State::Job CheckpointSaver::State::partsJob() {
 CheckpointSaver::State::Job CheckpointSaver::State::publishJob() {
   Manifest manifest = head;
   manifest.incarnation = incarnation();
-  return [manifest = std::move(manifest), snapshot = snapshot, folder = folder, log = log,
-          keep = options.keep, alsoAs = alsoAs,
+  return [manifest = std::move(manifest), snapshot = snapshot, place = &place,
+          folder = folder, log = log, keep = options.keep, alsoAs = alsoAs,
           aside = std::make_shared<Aside>(std::move(aside))]() mutable -> Expected<void> {
     describe(manifest, snapshot->states, snapshot->pieces);
     if (log >= 0 && ::fdatasync(log) != 0)
       return makeError(std::string("cannot write the log: ") + std::strerror(errno));
+    // The mount may have gone before the folder aside was made, which then lies below it.
+    if (auto ok = place->check(); !ok)
+      return ok;
     return publish(std::move(*aside), folder, std::move(manifest), keep, alsoAs);
   };
 }
