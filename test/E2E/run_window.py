@@ -24,8 +24,8 @@ SIZES = dict(batch=4, length=64, hidden=64, heads=4, layers=2, vocabulary=5003)
 MESH = "dp=2,tp=2"
 HINTS = {"*c_attn.weight": [None, "tp"], "*c_fc.weight": [None, "tp"],
          "input_ids": ["dp", None]}
-#: Address space of a process, too small for the memory of others.
-LITTLE = "ulimit -v 30000000; "
+#: Address space of a process, too small for that of others: each takes twice the machine's memory.
+LITTLE = f"ulimit -v {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 1024 * 5 // 4}; "
 
 
 class Runs:
