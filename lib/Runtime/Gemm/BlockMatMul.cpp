@@ -101,9 +101,9 @@ private:
   /// Says whether rows are multiplied by tiles that unpack numbers.
   bool unpacksInTiles() const { return takesBytes() || p.m <= mostRows; }
   int64_t rowsAtOnce() const { return std::min(p.m, rowsTogether); }
-  /// Elements of scratch for the left operand: rows, and of each block of a row its sum
-  /// and its scale. Bytes of rows are counted as elements, too.
-  int64_t leftElements() const { return rowsAtOnce() * k; }
+  /// Elements of scratch for the left operand: rows, of which four bytes are one, and of
+  /// each block of a row its sum and its scale.
+  int64_t leftElements() const { return rowsAtOnce() * k / (takesBytes() ? 4 : 1); }
   int64_t blockElements() const { return rowsAtOnce() * p.blocks; }
   int64_t rowBytes() const {
     const int64_t elements =

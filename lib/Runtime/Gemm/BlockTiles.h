@@ -29,6 +29,26 @@ template <int width> WordsOf<width> wordsAt(const uint8_t *at) {
   return out;
 }
 
+/// The sums of a tile.
+template <int width, int rows, int vectors>
+[[gnu::always_inline]] inline void loadSums(const float *from,
+                                            VectorOf<width> (&to)[rows][vectors]) {
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      to[r][v] = loadFrom<width>(from + (r * vectors + v) * width);
+}
+template <int width, int rows, int vectors>
+[[gnu::always_inline]] inline void storeSums(const VectorOf<width> (&from)[rows][vectors],
+                                             float *to) {
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      storeTo<width>(from[r][v], to + (r * vectors + v) * width);
+}
+
 /// Bytes of a panel between what is multiplied and what memory is asked for.
 constexpr int64_t bytesAhead = 1536;
 
@@ -40,11 +60,7 @@ template <typename Numbers, int rows, int panels> void addBlocks(const BlockTile
   constexpr int vectors = panels * perPanel, chains = rows * vectors > 4 ? 1 : 2;
   using Vector = VectorOf<width>;
   Vector sums[rows][vectors];
-#pragma clang loop unroll(full)
-  for (int r = 0; r < rows; ++r)
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      sums[r][v] = loadFrom<width>(t.sums + (r * vectors + v) * width);
+  loadSums<width>(t.sums, sums);
   auto *a = static_cast<const float *>(t.a);
   const int64_t aRow = t.aRow / static_cast<int64_t>(sizeof(float));
   const uint8_t *b = t.b;
@@ -90,11 +106,7 @@ template <typename Numbers, int rows, int panels> void addBlocks(const BlockTile
       }
     }
   }
-#pragma clang loop unroll(full)
-  for (int r = 0; r < rows; ++r)
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      storeTo<width>(sums[r][v], t.sums + (r * vectors + v) * width);
+  storeSums<width>(sums, t.sums);
 }
 
 /// Rows of bytes. `Bytes` says how four bytes of a row are multiplied by those of a word:
@@ -115,11 +127,7 @@ template <typename Bytes, int rows, int panels> void addByteBlocks(const BlockTi
   using Ints = int32_t __attribute__((vector_size(4 * width)));
   constexpr uint32_t lowHalves = 0x0f0f0f0f;
   Vector sums[rows][vectors];
-#pragma clang loop unroll(full)
-  for (int r = 0; r < rows; ++r)
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      sums[r][v] = loadFrom<width>(t.sums + (r * vectors + v) * width);
+  loadSums<width>(t.sums, sums);
   auto *a = static_cast<const int8_t *>(t.a);
   const uint8_t *b = t.b;
   for (int64_t block = 0; block < t.blocks; ++block) {
@@ -165,11 +173,7 @@ template <typename Bytes, int rows, int panels> void addByteBlocks(const BlockTi
       }
     }
   }
-#pragma clang loop unroll(full)
-  for (int r = 0; r < rows; ++r)
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      storeTo<width>(sums[r][v], t.sums + (r * vectors + v) * width);
+  storeSums<width>(sums, t.sums);
 }
 
 template <typename Numbers> void unpackBlock(const BlockUnpack &u) {
