@@ -65,6 +65,10 @@ Expected<void> partita::checkCompute(const Request &request) {
   if (request.train && !request.keepF32.empty())
     return makeError("--keep-f32 and --train " + request.train->file +
                      " do not go together: it is for --compute");
+  if (request.train && request.accuracyLevel)
+    return makeError("--accuracy-level " + std::to_string(*request.accuracyLevel) +
+                     " and --train " + request.train->file +
+                     " do not go together: a training step expands weights of 4 bits");
   if (compute == Compute::TF32)
     return makeError("--compute tf32: tf32 is a type of GPUs, and target '" +
                      request.target.name + "' is for CPUs; expected f32, bf16 or f16");

@@ -98,7 +98,7 @@ def compile(model, output, *, cancel=None, **options):
     """Compiles an ONNX file into a bundle, as `partita compile`. Options are those of the
     command with underscores: mesh="dp=2,tp=4", mode, hints, cluster, memory, plan, train,
     stages, groups, micro_batches, schedule, threads, target, target_cpu, force, states,
-    compute ("bf16", "f16"), keep_f32, accuracy_level ("4"), copy_weights, hash_weights;
+    compute ("bf16", "f16"), keep_f32, accuracy_level (4), copy_weights, hash_weights;
     shapes={"x": (1, 128)} and constants={"n": "n.npy"}. hints, cluster, train and plan may
     be dicts. A list of meshes makes a world of each
     (docs/elastic.md). A list of files is a program per rank (docs/rank-files.md). Returns a dict: bundle, notes, seconds, memory, received_bytes."""

@@ -51,6 +51,13 @@ public:
       option->capture_default_str();
   }
 
+  /// A number that is not there unless it is given.
+  template <typename T>
+  void range(const char *name, std::optional<T> &into, std::type_identity_t<T> low,
+             std::type_identity_t<T> high, const char *help) {
+    command.add_option(dashed(name), into, help)->check(CLI::Range(low, high));
+  }
+
   std::optional<Error> error; ///< of the first text that cannot be read
 
 private:

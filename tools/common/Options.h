@@ -107,12 +107,9 @@ template <typename Set> void addPlanning(Set &set, Request &request) {
       "with fewer digits (docs/precision.md); tf32 is for GPUs");
   set.texts("keep-f32", "keep_f32", append(request.keepF32),
             "NODE or glob: nodes that compute in f32 under --compute");
-  set.word(
-      "accuracy-level", {"0", "1", "2", "3", "4"},
-      into(request.accuracyLevel,
-           [](const std::string &level) { return Expected<int64_t>(std::stoll(level)); }),
-      "How exact products with weights of 4 bits are, in place of what the model "
-      "says: 4 permits rows of 8 bits, others compute in f32 (docs/few-bits.md)");
+  set.range("accuracy-level", request.accuracyLevel, 0, 4,
+            "How exact products with weights of 4 bits are, in place of what the model "
+            "says: 4 permits rows of 8 bits, others compute in f32 (docs/few-bits.md)");
   set.flag("no-all-to-all", request.allToAll,
            "Reshard by slices, gathers and reductions only");
   addBindings(set, request.model);

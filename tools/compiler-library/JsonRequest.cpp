@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <filesystem>
 #include <set>
 
@@ -78,6 +79,13 @@ public:
               formatted("expected a number from %g to %g, got %g", low, high, *number));
         return number.map([&](double given) { into = given; });
       }
+    });
+  }
+  template <std::integral T>
+  void range(const char *name, std::optional<T> &into, std::type_identity_t<T> low,
+             std::type_identity_t<T> high, const char *) {
+    take(name, [&](const JsonValue &value) {
+      return value.asInteger(low, high).map([&](T number) { into = number; });
     });
   }
   void required(const char *name, std::string &to) {

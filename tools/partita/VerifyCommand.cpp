@@ -57,8 +57,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       }
     for (const char *option :
          {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all", "--shape",
-          "--const", "--train", "--compute", "--keep-f32", "--steps", "--f64", "--stages",
-          "--groups", "--schedule", "--micro-batches"})
+          "--const", "--train", "--compute", "--keep-f32", "--accuracy-level", "--steps",
+          "--f64", "--stages", "--groups", "--schedule", "--micro-batches"})
       if (isBundle && command->count(option) != 0) {
         status = fail(std::string(option) + " is for a model; '" + file +
                           "' is a bundle, which has its own",
