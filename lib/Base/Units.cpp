@@ -29,3 +29,7 @@ std::string partita::durationText(double seconds) {
   return seconds < 1e-3 ? formatted("%.1f µs", seconds * 1e6)
                         : formatted("%.3f ms", seconds * 1e3);
 }
+
+std::string partita::countText(size_t count, const std::string &noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}

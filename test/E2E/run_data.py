@@ -274,6 +274,29 @@ def check_model_lost(partita, work):
             os.remove(f"{work}/lost.onnx")
 
 
+def check_several(bundle, data, losses):
+    """Rows in several files are those of one file that has them in the order of the names."""
+    cuts = {"part-1": (0, 30), "part-10": (30, 31), "part-2": (31, 31), "part-3": (31, ROWS)}
+    for name, (begin, end) in cuts.items():
+        np.savez(f"{bundle.work}/{name}.npz",
+                 **{key: value[begin:end] for key, value in data.items()})
+    given = [["--data", f"{bundle.work}/part-*.npz"],
+             [word for name in ("part-3", "part-2", "part-10", "part-1", "part-3")
+              for word in ("--data", f"{bundle.work}/{name}.npz")]]
+    for k, (words, transport) in enumerate(zip(given, ("local", "mpi"))):
+        several, _, _ = bundle.run("--steps", "12", "--transport", transport, *words,
+                                   states=f"several-{k}")
+        if several != losses:
+            raise RuntimeError(f"{words}: the losses are not those of one file")
+    np.savez(f"{bundle.work}/part-2.npz", x=data["x"][:5], labels=data["labels"][:4])
+    for pattern, expected in (("part-*", r"part-2.npz' has 5 rows of 'x' and 4 of 'labels'$"),
+                              ("none-*", r"--data: there is no file '.*none-\*.npz'$")):
+        process = bundle.start("--data", f"{bundle.work}/{pattern}.npz", states="wrong")
+        _, err = process.communicate()
+        if process.returncode != 1 or not re.search(expected, err.strip()):
+            raise RuntimeError(f"{pattern} ended with {process.returncode}: {err}")
+
+
 def main():
     opt, partita = sys.argv[1:3]
     order = documented_order()
@@ -306,6 +329,7 @@ def main():
         if losses_parts != losses or any((states[name] != states_parts[name]).any()
                                          for name in states):
             raise RuntimeError("5 steps and 7 more are not 12 steps")
+        check_several(bundle, data, losses)
         losses, _, _ = bundle.run("--steps", "12", "--last", "pad", states="pad")
         step.close("losses with --last pad", np.array(losses), np.array(padded))
         # One input is the same in every step.
@@ -315,7 +339,7 @@ def main():
         check_export(bundle, data)
         check_errors(bundle, data)
         check_model_lost(partita, work)
-        print("in parts, padded, stopped, exported, wrong: as they should be")
+        print("in parts, of several files, padded, stopped, exported, wrong: as they should be")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,27 @@ inline std::string readSaveEvery(const std::string &text, runtime::DataOptions &
   return {};
 }
 
+/// Adds an option that is one of some words.
+template <typename T>
+CLI::Option *addChoice(CLI::App &command, const std::string &name, T &value,
+                       std::map<std::string, T> words, const std::string &description) {
+  std::string list;
+  for (const auto &[word, meaning] : words)
+    list += (list.empty() ? "" : "|") + word;
+  return command
+      .add_option_function<std::string>(
+          name,
+          [name, &value, words, list](const std::string &given) {
+            auto found = words.find(given);
+            if (found == words.end())
+              throw CLI::ValidationError(name,
+                                         "expected " + list + ", got '" + given + "'");
+            value = found->second;
+          },
+          description)
+      ->type_name(list);
+}
+
 /// Adds options that say what a run goes on with, and how it may end.
 inline void addResumeOptions(CLI::App &command, CLI::Option *folder,
                              runtime::CheckpointOptions &options) {
@@ -84,17 +105,21 @@ inline void addResumeOptions(CLI::App &command, CLI::Option *folder,
                   "so often in a row without a new one (default: 0, with --elastic 3)")
       ->check(CLI::Range(int64_t(0), int64_t(1) << 31, "COUNT"))
       ->needs(folder);
-  std::map<std::string, bool> ends = {{"continue", false}, {"stop", true}};
-  command
-      .add_option("--on-save-error", options.stopsOnError,
-                  "Where a generation cannot be written: continue (default), or stop")
-      ->transform(CLI::CheckedTransformer(ends).description("continue|stop"))
+  addChoice(command, "--on-save-error", options.stopsOnError,
+            {{"continue", false}, {"stop", true}},
+            "Where a generation cannot be written: continue (default), or stop")
       ->needs(folder);
   command
       .add_option("--grace", options.grace,
                   "Seconds from SIGTERM or SIGINT, behind which a generation is written, "
                   "to the end")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check([](const std::string &text) {
+        double seconds = -1;
+        const bool isNumber = CLI::detail::lexical_cast(text, seconds);
+        return isNumber && seconds >= 0 && seconds <= 1e9 // a NaN is neither
+                   ? std::string()
+                   : "expected a number of seconds from 0 to 1e9, got '" + text + "'";
+      })
       ->capture_default_str()
       ->needs(folder);
 }
@@ -157,10 +182,12 @@ inline void addEvaluationOptions(CLI::App &command, CLI::Option *data,
                                  runtime::EvaluationOptions &options) {
   CLI::Option *file =
       command
-          .add_option("--eval", options.file,
+          .add_option("--eval", options.files,
                       "Tell the mean loss over the rows of this .npz or .safetensors "
-                      "file, which are held out, of a bundle whose training file says "
-                      "\"evaluate\" (docs/training.md)")
+                      "file, or of several as with --data, which are held out, of a "
+                      "bundle whose training file says \"evaluate\" (docs/training.md)")
+          ->allow_extra_args(false)
+          ->type_name("FILE|PATTERN")
           ->check([](const std::string &name) {
             return name.empty() ? std::string("the file has no name") : std::string();
           })
@@ -185,9 +212,12 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
   CLI::Option *file =
       command
           .add_option(
-              "--data", data.file,
+              "--data", data.files,
               "Run on rows of this .npz or .safetensors file, a tensor per input, "
-              "shuffled in each epoch (docs/data.md)")
+              "shuffled in each epoch; several files by a pattern in quotes, or again "
+              "(docs/data.md)")
+          ->allow_extra_args(false)
+          ->type_name("FILE|PATTERN")
           ->check([](const std::string &name) {
             return name.empty() ? std::string("the file has no name") : std::string();
           });
@@ -212,16 +242,14 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
       ->check(positive)
       ->needs(file);
   command.add_option("--seed", data.seed, "Seed of the order of rows")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->needs(file);
-  std::map<std::string, runtime::LastBatch> lasts = {{"drop", runtime::LastBatch::Drop},
-                                                     {"pad", runtime::LastBatch::Pad}};
-  command
-      .add_option(
-          "--last", data.last,
-          "Last rows of an epoch, if they are less than a batch: drop (default), or pad "
-          "with the epoch's first rows")
-      ->transform(CLI::CheckedTransformer(lasts).description("drop|pad"))
+  addChoice(
+      command, "--last", data.last,
+      {{"drop", runtime::LastBatch::Drop}, {"pad", runtime::LastBatch::Pad}},
+      "Last rows of an epoch, if they are less than a batch: drop (default), or pad "
+      "with the epoch's first rows")
       ->needs(file);
   command
       .add_option("--log", data.log,

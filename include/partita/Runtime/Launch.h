@@ -56,16 +56,18 @@ Expected<ElasticRanks> parseElastic(const std::string &text);
 
 /// Loss of rows that are held out, while a step trains (docs/training.md).
 struct EvaluationOptions {
-  std::string file;  ///< as DataOptions::file; empty: none
-  int64_t every = 0; ///< steps; 0: behind the last one only
+  std::vector<std::string> files; ///< as DataOptions::files; empty: none
+  int64_t every = 0;              ///< steps; 0: behind the last one only
   /// The generation with the least loss stays as best-NAME; empty: none does. Needs
   /// checkpoints.
   std::string best;
 };
 
-/// Requests on the rows of a file, see docs/data.md.
+/// Requests on the rows of files, see docs/data.md.
 struct DataOptions {
-  std::string file; ///< as openTensor takes it, a tensor per input; empty: none
+  /// Files as openTensor takes them, a tensor per input, or patterns of the shell for
+  /// them; empty: none.
+  std::vector<std::string> files;
   /// The run ends with whichever comes first; without both after one epoch.
   std::optional<int64_t> steps, epochs;
   std::optional<int64_t> batch; ///< what the entry must take

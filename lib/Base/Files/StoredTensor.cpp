@@ -125,6 +125,22 @@ StoredTensor partita::takeRows(const StoredTensor &tensor,
   return taken;
 }
 
+StoredTensor partita::joinRows(const std::vector<StoredTensor> &tensors) {
+  if (tensors.size() == 1)
+    return tensors.front();
+  StoredTensor joined{tensors.front().type, tensors.front().shape, nullptr, 0, nullptr};
+  joined.shape.at(0) = 0;
+  auto parts = std::make_shared<std::vector<StoredTensor::Part>>();
+  uint64_t begin = 0;
+  for (const StoredTensor &tensor : tensors) {
+    parts->push_back({begin, tensor.file, tensor.offset, tensor.whole});
+    begin += tensor.bytes();
+    joined.shape[0] += tensor.shape.at(0);
+  }
+  joined.parts = std::move(parts);
+  return joined;
+}
+
 namespace {
 
 /// Reads pieces of what is stored.
@@ -158,24 +174,40 @@ private:
 
   /// `limit`: up to where it may be worth to read on.
   void readStored(uint64_t from, uint64_t bytes, uint64_t limit, std::byte *into) {
+    if (!tensor.parts)
+      return readFrom({0, tensor.file, tensor.offset, tensor.whole}, from, bytes, limit,
+                      into);
+    while (bytes > 0) {
+      auto next =
+          std::ranges::upper_bound(*tensor.parts, from, {}, &StoredTensor::Part::begin);
+      uint64_t stop = next == tensor.parts->end() ? limit : std::min(next->begin, limit);
+      uint64_t piece = std::min(bytes, stop - from);
+      readFrom(*std::prev(next), from, piece, stop, into);
+      from += piece, into += piece, bytes -= piece;
+    }
+  }
+
+  /// `from` and `limit` are places in the bytes of all parts.
+  void readFrom(const StoredTensor::Part &part, uint64_t from, uint64_t bytes,
+                uint64_t limit, std::byte *into) {
     if (!ok)
       return;
-    if (tensor.whole) {
-      std::memcpy(into, tensor.whole->bytes.data() + from, bytes);
+    if (part.whole) {
+      std::memcpy(into, part.whole->bytes.data() + (from - part.begin), bytes);
       count += bytes;
       return;
     }
-    if (bytes >= shortRun) {
-      ok = tensor.file->read(tensor.offset + from, {into, bytes});
-      count += bytes;
-      return;
-    }
+    auto read = [&](uint64_t at, std::span<std::byte> bytesAt) {
+      ok = part.file->read(part.offset + (at - part.begin), bytesAt);
+      count += bytesAt.size();
+    };
+    if (bytes >= shortRun)
+      return read(from, {into, bytes});
     if (from < first || from + bytes > end) {
       window.resize(windowBytes);
       first = from;
       end = std::min(from + windowBytes, limit);
-      ok = tensor.file->read(tensor.offset + first, {window.data(), end - first});
-      count += end - first;
+      read(first, {window.data(), end - first});
     }
     if (ok)
       std::memcpy(into, window.data() + (from - first), bytes);
@@ -190,6 +222,15 @@ private:
 };
 
 } // namespace
+
+Expected<void> partita::readBytes(const StoredTensor &tensor, uint64_t begin,
+                                  std::span<std::byte> into) {
+  PieceReader reader(tensor);
+  reader.read(begin, into.size(), into.data());
+  if (auto ok = reader.result(); !ok)
+    return tl::unexpected(ok.error());
+  return {};
+}
 
 Expected<uint64_t> partita::readSlice(const StoredTensor &tensor, uint64_t begin,
                                       const SliceCopy &slice, std::byte *into) {
@@ -210,9 +251,7 @@ Expected<HostTensor> partita::readAll(const StoredTensor &tensor) {
   if (tensor.whole && !tensor.rows)
     return *tensor.whole;
   HostTensor result = HostTensor::zeros(tensor.type, tensor.shape);
-  PieceReader reader(tensor);
-  reader.read(0, result.bytes.size(), result.bytes.data());
-  if (auto ok = reader.result(); !ok)
+  if (auto ok = readBytes(tensor, 0, result.bytes); !ok)
     return tl::unexpected(ok.error());
   return result;
 }

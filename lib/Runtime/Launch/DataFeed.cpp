@@ -6,6 +6,10 @@
 #include "partita/Base/Scalar.h"
 
 #include <algorithm>
+#include <set>
+
+#include <glob.h>
+#include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -30,41 +34,92 @@ static Expected<void> checkRowShape(const TensorInfo &info, const StoredTensor &
   return {};
 }
 
-Expected<void> DataFeed::add(const TensorInfo &info, const std::string &path,
-                             bool isFixed) {
+std::string runtime::fileText(const std::vector<std::string> &given) {
+  std::string text = "'" + given.front() + "'";
+  return given.size() == 1 ? text
+                           : text + " and " + std::to_string(given.size() - 1) + " more";
+}
+
+/// The files that names and patterns stand for, each once, in the order of their names.
+/// Each rank of a run finds the same ones, as the order is that of bytes.
+static Expected<std::vector<std::string>>
+findFiles(const std::vector<std::string> &given) {
+  std::set<std::string> found;
+  for (const std::string &name : given) {
+    const bool isName = name.find_first_of("*?[") == std::string::npos ||
+                        ::access(name.c_str(), F_OK) == 0;
+    if (isName) {
+      found.insert(name);
+      continue;
+    }
+    glob_t matches = {};
+    const int status = ::glob(name.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &matches);
+    for (size_t k = 0; status == 0 && k < matches.gl_pathc; ++k)
+      found.insert(matches.gl_pathv[k]);
+    ::globfree(&matches);
+    if (status == GLOB_NOMATCH)
+      return makeError("there is no file '" + name + "'");
+    if (status != 0)
+      return makeError("the files '" + name +
+                       "' cannot be looked for: a folder of the "
+                       "pattern cannot be read");
+  }
+  return std::vector<std::string>(found.begin(), found.end());
+}
+
+Expected<void> DataFeed::addFixed(const TensorInfo &info, const std::string &path) {
   auto tensor = openTensor(path, info.name);
   if (!tensor)
     return inputError(info.name, tensor.error().message);
-  auto ok = isFixed ? checkTensor(info, *tensor, info.shape, path)
-                    : checkRowShape(info, *tensor, path);
-  if (!ok)
+  if (auto ok = checkTensor(info, *tensor, info.shape, path); !ok)
     return ok;
   tensor->type = info.type; // 16 bits that stand for bf16
-  if (!isFixed && first.empty())
-    first = info.name, rows = tensor->shape[0], rowsOfBatch = info.shape[0];
-  if (!isFixed && tensor->shape[0] != rows)
-    return makeError("'" + path + "' has " + std::to_string(rows) + " rows of '" + first +
-                     "' and " + std::to_string(tensor->shape[0]) + " of '" + info.name +
-                     "'");
-  if (!isFixed && info.shape[0] != rowsOfBatch)
+  sources.push_back({info.name, std::move(*tensor), true});
+  return {};
+}
+
+Expected<void> DataFeed::addRows(const TensorInfo &info,
+                                 const std::vector<std::string> &files) {
+  const bool isFirst = first.empty();
+  std::vector<StoredTensor> parts;
+  for (size_t k = 0; k < files.size(); ++k) {
+    auto tensor = openTensor(files[k], info.name);
+    if (!tensor)
+      return inputError(info.name, tensor.error().message);
+    if (auto ok = checkRowShape(info, *tensor, files[k]); !ok)
+      return ok;
+    if (isFirst)
+      rowsOfFile.push_back(tensor->shape[0]);
+    if (tensor->shape[0] != rowsOfFile[k])
+      return makeError("'" + files[k] + "' has " + std::to_string(rowsOfFile[k]) +
+                       " rows of '" + first + "' and " +
+                       std::to_string(tensor->shape[0]) + " of '" + info.name + "'");
+    tensor->type = info.type; // 16 bits that stand for bf16
+    parts.push_back(std::move(*tensor));
+  }
+  StoredTensor joined = joinRows(parts);
+  if (isFirst)
+    first = info.name, rows = joined.shape[0], rowsOfBatch = info.shape[0];
+  if (info.shape[0] != rowsOfBatch)
     return makeError("a request takes " + std::to_string(rowsOfBatch) + " rows of '" +
                      first + "' and " + std::to_string(info.shape[0]) + " of '" +
                      info.name + "'; give one of them by --input");
-  sources.push_back({info.name, std::move(*tensor), isFixed});
+  sources.push_back({info.name, std::move(joined), false});
   return {};
 }
 
 Expected<void> DataFeed::checkRows(const DataOptions &options, bool isHeldOut) const {
+  const std::string haveText = options.files.size() == 1 ? " has " : " have ";
   if (first.empty())
-    return makeError(std::string(isHeldOut ? "--eval " : "--data ") + options.file +
+    return makeError((isHeldOut ? "--eval " : "--data ") + fileText(options.files) +
                      ": there is no input that it could be for");
   if (options.batch && *options.batch != rowsOfBatch)
     return makeError("--batch " + std::to_string(*options.batch) +
                      ": the bundle takes batches of " + std::to_string(rowsOfBatch));
   if (rows == 0 || rowsOfBatch == 0)
-    return makeError("'" + options.file + "' has no rows");
+    return makeError(fileText(options.files) + haveText + "no rows");
   if (rows < rowsOfBatch && options.last == LastBatch::Drop)
-    return makeError("'" + options.file + "' has " + std::to_string(rows) +
+    return makeError(fileText(options.files) + haveText + std::to_string(rows) +
                      " rows, fewer than a batch of " + std::to_string(rowsOfBatch) +
                      "; --last pad repeats rows");
   return {};
@@ -115,9 +170,12 @@ Expected<DataFeed> DataFeed::open(const RunOptions &options, const EntryInterfac
   auto paths = pathsOf(options, entry.inputs);
   if (!paths)
     return tl::unexpected(paths.error());
+  auto files = findFiles(options.data.files);
+  if (!files)
+    return makeError((isHeldOut ? "--eval: " : "--data: ") + files.error().message);
   DataFeed feed;
   for (size_t k = 0; k < entry.inputs.size(); ++k) {
-    const std::string &path = (*paths)[k], &name = entry.inputs[k].name;
+    const std::string &name = entry.inputs[k].name;
     if (isHeldOut && name == rowWeightsInput) {
       feed.sources.push_back({name, std::nullopt, false});
       feed.hasWeights = true;
@@ -125,7 +183,9 @@ Expected<DataFeed> DataFeed::open(const RunOptions &options, const EntryInterfac
     }
     bool isFixed = std::ranges::any_of(
         options.inputs, [&](const auto &item) { return item.starts_with(name + "="); });
-    if (auto ok = feed.add(entry.inputs[k], path, isFixed); !ok)
+    auto ok = isFixed ? feed.addFixed(entry.inputs[k], (*paths)[k])
+                      : feed.addRows(entry.inputs[k], *files);
+    if (!ok)
       return tl::unexpected(ok.error());
   }
   if (auto ok = feed.checkRows(options.data, isHeldOut); !ok)
@@ -158,9 +218,7 @@ Expected<Hash128> DataFeed::sampleHash() const {
     for (uint64_t k = 0; k < pieces; ++k) {
       // Not last · k, which may overflow.
       uint64_t at = last / (pieces - 1) * k + last % (pieces - 1) * k / (pieces - 1);
-      if (tensor.whole)
-        std::copy_n(tensor.whole->bytes.data() + at, piece.size(), piece.data());
-      else if (auto ok = tensor.file->read(tensor.offset + at, piece); !ok)
+      if (auto ok = readBytes(tensor, at, piece); !ok)
         return tl::unexpected(ok.error());
       hasher.add(piece);
     }
@@ -201,8 +259,8 @@ Expected<void> runtime::chooseForData(RunOptions &options) {
     }
     sizes += (sizes.empty() ? "" : ", ") + std::to_string(feed->batch());
     if (chosen)
-      return makeError("several entries take rows of '" + options.data.file +
-                       "', in batches of " + sizes + "; say which by --batch or --entry");
+      return makeError("several entries take rows of " + fileText(options.data.files) +
+                       ", in batches of " + sizes + "; say which by --batch or --entry");
     chosen = std::move(*feed);
     options.entry = entry.info.name;
   }

@@ -10,8 +10,8 @@ namespace partita::runtime {
 /// in every request; of the others a request takes rows.
 class DataFeed {
 public:
-  /// An error if the file does not have what the entry takes. `isHeldOut`: the file is
-  /// that of --eval, and the weights of rows are no tensor of it.
+  /// An error if the files do not have what the entry takes. `isHeldOut`: the files are
+  /// those of --eval, and the weights of rows are no tensor of them.
   static Expected<DataFeed> open(const RunOptions &options, const EntryInterface &entry,
                                  bool isHeldOut = false);
 
@@ -38,21 +38,27 @@ private:
     std::optional<StoredTensor> tensor; ///< absent: weights of rows
     bool isFixed = false;
   };
-  Expected<void> add(const TensorInfo &info, const std::string &path, bool isFixed);
+  Expected<void> addFixed(const TensorInfo &info, const std::string &path);
+  /// `files` are sorted names.
+  Expected<void> addRows(const TensorInfo &info, const std::vector<std::string> &files);
   Expected<void> checkRows(const DataOptions &options, bool isHeldOut) const;
   void findLabels(const std::string &bundle);
 
-  std::vector<Source> sources; ///< by input
-  std::string first;           ///< the first input that takes rows
+  std::vector<Source> sources;     ///< by input
+  std::string first;               ///< the first input that takes rows
+  std::vector<int64_t> rowsOfFile; ///< of `first`
   int64_t rows = 0, rowsOfBatch = 0;
   bool hasWeights = false;
   std::optional<size_t> labels;   ///< of `sources`
   std::optional<int64_t> ignored; ///< a label that does not count
 };
 
+/// Names and patterns as messages tell them.
+std::string fileText(const std::vector<std::string> &given);
+
 /// Sets the entry and the number of steps (with checkpoints the epochs stay, as how many
 /// steps they have depends on where the run begins); with several entries the one that
-/// takes rows of this file and batches of this size.
+/// takes rows of these files and batches of this size.
 Expected<void> chooseForData(RunOptions &options);
 
 } // namespace partita::runtime

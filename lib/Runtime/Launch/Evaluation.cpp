@@ -14,7 +14,7 @@ using namespace partita::runtime;
 /// once, whatever the batch is.
 static RunOptions evaluatedOptions(const RunOptions &options) {
   RunOptions own = options;
-  own.data.file = options.data.evaluation.file;
+  own.data.files = options.data.evaluation.files;
   own.data.last = LastBatch::Pad;
   own.data.batch.reset();
   return own;
@@ -26,9 +26,9 @@ static Expected<DataFeed> openFeed(const RunOptions &options,
       .and_then([&](DataFeed feed) -> Expected<DataFeed> {
         const int64_t batch = feed.batch();
         if (feed.numRows() % batch != 0 && !feed.weighsRows())
-          return makeError("--eval " + options.data.evaluation.file + ": it has " +
-                           std::to_string(feed.numRows()) + " rows, which batches of " +
-                           std::to_string(batch) +
+          return makeError("--eval " + fileText(options.data.evaluation.files) +
+                           ": it has " + std::to_string(feed.numRows()) +
+                           " rows, which batches of " + std::to_string(batch) +
                            " do not divide, and of a loss that the model computes it is "
                            "not known what rows add to it");
         return feed;
@@ -78,8 +78,8 @@ static Expected<size_t> chooseEvaluation(const RunOptions &options,
 }
 
 Expected<void> runtime::checkEvaluation(const RunOptions &options) {
-  const std::string &file = options.data.evaluation.file;
-  if (file.empty())
+  const std::vector<std::string> &files = options.data.evaluation.files;
+  if (files.empty())
     return {};
   auto entries = entryInterfaces(options.bundle);
   if (!entries)
@@ -91,7 +91,7 @@ Expected<void> runtime::checkEvaluation(const RunOptions &options) {
   if (!own)
     return tl::unexpected(own.error());
   auto feed = openFeed(options, (*entries)[*own]);
-  return feed ? checkLabels(*feed, file) : tl::unexpected(feed.error());
+  return feed ? checkLabels(*feed, fileText(files)) : tl::unexpected(feed.error());
 }
 
 Evaluation::Evaluation(Session &session, const RunOptions &options, RankProgress *used,

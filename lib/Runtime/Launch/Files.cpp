@@ -95,9 +95,6 @@ runtime::pathsOf(const RunOptions &options, const std::vector<TensorInfo> &expec
     return tl::unexpected(ok.error());
   if (auto ok = readNamed(options, expected, paths); !ok)
     return tl::unexpected(ok.error());
-  for (std::string &path : paths)
-    if (path.empty())
-      path = options.data.file;
   return paths;
 }
 

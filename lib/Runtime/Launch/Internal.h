@@ -18,8 +18,8 @@ Expected<std::string> entryFor(const RunOptions &options);
 /// it. With `pad` what is shorter is filled; `extents` are what it was.
 Expected<std::vector<StoredTensor>>
 openInputs(const RunOptions &options, const EntryInterface &entry, Extents &extents);
-/// The files of an entry's inputs: those that the options name, else the one of the data,
-/// else "".
+/// The files of an entry's inputs that the options name by --input or --inputs-dir, else
+/// "".
 Expected<std::vector<std::string>> pathsOf(const RunOptions &options,
                                            const std::vector<TensorInfo> &expected);
 /// An error if a file's tensor is not of the input's type, or of this shape.

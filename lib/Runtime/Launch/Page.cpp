@@ -167,7 +167,7 @@ std::string runtime::placeOf(const RunOptions &options, const Bundle &bundle, Pa
   // A run that evaluates has loaded all entries.
   const uint32_t at = page.progress()[page.ranks()].task.load();
   const bool isOfAll =
-      !options.data.evaluation.file.empty() && at < bundle.entries.size();
+      !options.data.evaluation.files.empty() && at < bundle.entries.size();
   const std::string &name = isOfAll ? bundle.entries[at].name : options.entry;
   for (const BundleEntry &entry : bundle.entries)
     for (const BundleStage &from : entry.stages) {

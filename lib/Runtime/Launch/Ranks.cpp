@@ -2,6 +2,7 @@
 #include "Evaluation.h"
 #include "RunLogs.h"
 
+#include "partita/Base/Units.h"
 #include "partita/Runtime/StateFile.h"
 
 #include <algorithm>
@@ -127,7 +128,7 @@ static Expected<DataSteps> runAll(RunParts &parts, const Print &print) {
   if (auto ok = loadIfThere(parts.session, parts.states, steps); !ok)
     return tl::unexpected(ok.error());
   Expected<DataSteps> done;
-  if (!parts.options.data.file.empty())
+  if (!parts.options.data.files.empty())
     done = runOnData(parts, steps, print);
   else if (auto seconds = runRequests(parts, print))
     done = DataSteps{std::move(*seconds)};
@@ -166,7 +167,7 @@ static Expected<RunEnd> runLoaded(Session &session, const RunOptions &options,
   tellChecked(session, print);
   EntryInterface entry{session.info(), session.inputs(), session.outputs()};
   Extents extents;
-  if (options.data.file.empty())
+  if (options.data.files.empty())
     if (auto ok = readFixed(session, options, entry, extents); !ok)
       return tl::unexpected(ok.error());
   if (session.isRoot())
@@ -205,7 +206,7 @@ static Expected<RunEnd> loadAndRun(const RunOptions &options, TransportKind tran
                                    const Print &print) {
   SessionOptions s;
   s.transport = transport;
-  const bool evaluates = !options.data.evaluation.file.empty();
+  const bool evaluates = !options.data.evaluation.files.empty();
   s.entry = evaluates ? "" : options.entry;
   s.timeout = options.timeout;
   s.threads = options.threads;
@@ -245,7 +246,7 @@ Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind tran
 
 /// Sets what the files say: the entry, and how many steps there are on data.
 static Expected<void> chooseEntryOf(RunOptions &options) {
-  if (!options.data.file.empty()) {
+  if (!options.data.files.empty()) {
     for (auto [option, isGiven] : {std::pair("--inputs-dir", !options.inputsDir.empty()),
                                    {"--pad", options.pad},
                                    {"--repeat", options.repeat != 1}})
@@ -302,7 +303,8 @@ Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print)
   if (options.repeat < 1)
     return makeError("--repeat must be at least 1");
   if (!(options.timeout > 0))
-    return makeError("--timeout must be positive");
+    return makeError(
+        formatted("--timeout %g: expected a number of seconds above 0", options.timeout));
   if (auto ok = chooseEntryOf(options); !ok)
     return tl::unexpected(ok.error());
   auto transport = transportOf(options);

@@ -142,7 +142,25 @@ TEST_CASE("stored tensors: rows in another order") {
     StoredTensor inMemory{DType::F32, whole.shape, nullptr, 0,
                           std::make_shared<HostTensor>(whole)};
     Mesh mesh = *Mesh::parse("a=2");
-    for (const StoredTensor &from : {*openTensor(folder.file("x.npy"), ""), inMemory}) {
+    auto rowsOf = [&](int64_t begin, int64_t end) {
+      HostTensor part = HostTensor::zeros(DType::F32, {end - begin, length});
+      std::memcpy(part.bytes.data(),
+                  whole.bytes.data() + static_cast<size_t>(begin) * row,
+                  part.bytes.size());
+      return part;
+    };
+    StoredTensor middle{
+        DType::F32, {1, length}, nullptr, 0, std::make_shared<HostTensor>(rowsOf(3, 4))};
+    REQUIRE(writeNpy(folder.file("front.npy"), rowsOf(0, 3)));
+    REQUIRE(writeNpy(folder.file("none.npy"), rowsOf(3, 3)));
+    REQUIRE(writeNpy(folder.file("back.npy"), rowsOf(4, 9)));
+    StoredTensor joined = joinRows({*openTensor(folder.file("front.npy"), ""),
+                                    *openTensor(folder.file("none.npy"), ""), middle,
+                                    *openTensor(folder.file("back.npy"), "")});
+    CHECK(joined.shape == whole.shape);
+    CHECK(readAll(joined)->bytes == whole.bytes);
+    for (const StoredTensor &from :
+         {*openTensor(folder.file("x.npy"), ""), inMemory, joined}) {
       StoredTensor taken = takeRows(from, order);
       CHECK(taken.shape == expected.shape);
       CHECK(readAll(taken)->bytes == expected.bytes);

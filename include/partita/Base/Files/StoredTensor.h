@@ -26,6 +26,15 @@ struct StoredTensor {
   std::shared_ptr<const HostTensor> whole;
   /// Dim 0 has these rows of what is stored, in this order; null: all of them.
   std::shared_ptr<const std::vector<int64_t>> rows = {};
+  /// Tensors whose rows follow each other in what is stored; null: it is one tensor, in
+  /// `file` or `whole`.
+  struct Part {
+    uint64_t begin = 0; ///< of its bytes in those of all parts
+    std::shared_ptr<const InputFile> file;
+    uint64_t offset = 0;
+    std::shared_ptr<const HostTensor> whole;
+  };
+  std::shared_ptr<const std::vector<Part>> parts = {};
 
   uint64_t bytes() const {
     return static_cast<uint64_t>(elementCount(shape)) * byteWidth(type);
@@ -42,6 +51,14 @@ Expected<StoredTensor> openTensor(const std::string &path, const std::string &na
 /// Nothing is read.
 StoredTensor takeRows(const StoredTensor &tensor,
                       std::shared_ptr<const std::vector<int64_t>> rows);
+
+/// The rows of all of these, one tensor's behind the other's. The tensors, at least one,
+/// have all their rows, and equal types and shapes behind dim 0. Nothing is read.
+StoredTensor joinRows(const std::vector<StoredTensor> &tensors);
+
+/// Reads the bytes from `begin` on.
+Expected<void> readBytes(const StoredTensor &tensor, uint64_t begin,
+                         std::span<std::byte> into);
 
 /// Reads the part of a tensor that `slice` takes to `into`, as SliceCopy::toLocal does
 /// from memory; `begin` is the place in the tensor's bytes at which the slice's tensor
