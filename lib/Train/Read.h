@@ -3,6 +3,7 @@
 #define PARTITA_LIB_TRAIN_READ_H
 
 #include "partita/Base/Files/JsonMembers.h"
+#include "partita/Base/Files/JsonWriter.h"
 #include "partita/Train/Spec.h"
 
 namespace partita::train {
@@ -11,6 +12,11 @@ Expected<Loss> readLoss(const JsonValue &value);
 Expected<Optimizer> readOptimizer(const JsonValue &value);
 Expected<Schedule> readSchedule(const JsonValue &value);
 Expected<CommFusion> readFusion(const JsonValue &value);
+
+/// The same as objects with every member that the kind has.
+void write(JsonWriter &out, const Loss &loss);
+void write(JsonWriter &out, const Optimizer &optimizer);
+void write(JsonWriter &out, const Schedule &schedule);
 
 /// A string that is not empty.
 Expected<std::string> readText(const JsonValue &value);

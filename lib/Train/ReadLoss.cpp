@@ -27,9 +27,10 @@ static Expected<Loss> readGivenLoss(const JsonValue &value) {
   return loss;
 }
 
+static constexpr std::string_view reductions[] = {"mean", "sum"};
+
 static Expected<bool> readReduction(const JsonValue &value) {
-  static constexpr std::string_view names[] = {"mean", "sum"};
-  return readName(value, names).map([](size_t i) { return i == 0; });
+  return readName(value, reductions).map([](size_t i) { return i == 0; });
 }
 
 Expected<Loss> train::readLoss(const JsonValue &value) {
@@ -69,4 +70,24 @@ Expected<Loss> train::readLoss(const JsonValue &value) {
                        loss.labels + "\" is the output that the loss is of");
   loss.kind = static_cast<LossKind>(kind);
   return loss;
+}
+
+void train::write(JsonWriter &out, const Loss &loss) {
+  out.beginObject();
+  if (loss.kind == LossKind::Output) {
+    out.member("output", std::string_view(loss.of));
+    return out.endObject();
+  }
+  const auto kind = static_cast<size_t>(loss.kind);
+  out.member("kind", kinds[kind]);
+  out.member("of", std::string_view(loss.of));
+  out.member("labels", std::string_view(loss.labels));
+  if (loss.axis)
+    out.member("axis", *loss.axis);
+  if (loss.ignoreIndex)
+    out.member("ignore_index", *loss.ignoreIndex);
+  if ((ofLogits >> kind) & 1)
+    out.member("label_smoothing", loss.labelSmoothing);
+  out.member("reduction", reductions[loss.mean ? 0 : 1]);
+  out.endObject();
 }

@@ -149,3 +149,43 @@ Expected<Schedule> train::readSchedule(const JsonValue &value) {
     return tl::unexpected(ok.error());
   return read;
 }
+
+void train::write(JsonWriter &out, const Optimizer &optimizer) {
+  const auto kind = static_cast<size_t>(optimizer.kind);
+  auto isOf = [kind](uint32_t kinds) { return ((kinds >> kind) & 1) != 0; };
+  out.beginObject();
+  out.member("kind", optimizers[kind]);
+  out.member("lr", optimizer.rate);
+  if (isOf(sgd)) {
+    out.member("momentum", optimizer.momentum);
+    out.member("dampening", optimizer.dampening);
+    out.member("nesterov", optimizer.nesterov);
+  }
+  if (isOf(moments)) {
+    const double betas[] = {optimizer.beta1, optimizer.beta2};
+    out.member("betas", std::span<const double>(betas));
+  }
+  if (isOf(moments | adagrad))
+    out.member("eps", optimizer.epsilon);
+  if (isOf(adagrad))
+    out.member("lr_decay", optimizer.rateDecay);
+  out.member("weight_decay", optimizer.weightDecay);
+  out.member("no_decay", std::span(optimizer.noDecay));
+  out.endObject();
+}
+
+void train::write(JsonWriter &out, const Schedule &schedule) {
+  const auto kind = static_cast<size_t>(schedule.kind);
+  out.beginObject();
+  out.member("kind", schedules[kind]);
+  out.member("warmup_steps", schedule.warmup);
+  if ((towardsEnd >> kind) & 1) {
+    out.member("total_steps", schedule.total);
+    out.member("end_factor", schedule.final);
+  }
+  if ((inSteps >> kind) & 1) {
+    out.member("step_size", schedule.every);
+    out.member("gamma", schedule.gamma);
+  }
+  out.endObject();
+}

@@ -139,12 +139,19 @@ static Expected<OptimizerParallel> readParallel(const JsonValue &value) {
   return read;
 }
 
+static constexpr std::string_view gradientSums[] = {"mean", "sum"};
+static constexpr std::string_view statistics[] = {"running", "batch"};
+
 /// Reader of one of two words: whether the second stands there.
 static auto isSecondOf(std::string_view first, std::string_view second) {
   return [first, second](const JsonValue &value) {
     std::string_view names[] = {first, second};
     return readName(value, names).map([](size_t i) { return i == 1; });
   };
+}
+
+static auto isSecondOf(const std::string_view (&names)[2]) {
+  return isSecondOf(names[0], names[1]);
 }
 
 static Expected<Recompute> readRecompute(const JsonValue &value) {
@@ -250,7 +257,7 @@ static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
       })
       .and_then([&] {
         return readMember(value, "gradients", spec.sumGradients,
-                          isSecondOf("mean", "sum"));
+                          isSecondOf(gradientSums));
       })
       .and_then([&] { return readMember(value, "compute", spec.compute, readCompute); })
       .and_then(
@@ -258,7 +265,7 @@ static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
       .and_then([&] { return readMember(value, "seed", spec.seed, seed); })
       .and_then([&] {
         return readMember(value, "batch_norm", spec.batchStatistics,
-                          isSecondOf("running", "batch"));
+                          isSecondOf(statistics));
       })
       .and_then([&] { return readMember(value, "evaluate", spec.evaluates, readFlag); });
 }
@@ -320,4 +327,44 @@ Expected<Spec> train::parseSpec(const std::string &text, const std::string &path
 
 Expected<Spec> train::readSpec(const std::string &path) {
   return readJsonFile(path).and_then(readRoot);
+}
+
+std::string train::completeText(const Spec &spec) {
+  JsonWriter out(JsonWriter::Style::Compact);
+  out.beginObject();
+  out.member("complete", true);
+  if (spec.trainingInfo) {
+    out.member("training_info", *spec.trainingInfo);
+    out.endObject();
+    return out.take();
+  }
+  out.key("loss");
+  write(out, spec.loss);
+  out.key("parameters");
+  out.beginObject();
+  if (!spec.parameters.empty())
+    out.member("train", std::span(spec.parameters));
+  out.member("freeze", std::span(spec.freeze));
+  out.endObject();
+  out.key("optimizer");
+  write(out, spec.optimizer);
+  out.key("schedule");
+  write(out, spec.schedule);
+  if (spec.clipNorm)
+    out.member("clip_norm", *spec.clipNorm);
+  out.member("gradients", gradientSums[spec.sumGradients ? 1 : 0]);
+  out.member("compute", name(spec.compute));
+  if (const auto &scale = spec.lossScale) {
+    out.key("loss_scale");
+    out.beginObject();
+    out.member("initial", scale->initial);
+    out.member("dynamic", scale->dynamic);
+    if (scale->dynamic)
+      out.member("grow_every", scale->growEvery);
+    out.endObject();
+  }
+  out.member("seed", spec.seed);
+  out.member("batch_norm", statistics[spec.batchStatistics ? 1 : 0]);
+  out.endObject();
+  return out.take();
 }

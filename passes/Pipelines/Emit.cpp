@@ -173,8 +173,10 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
     return planOf(compilers, request, memory).json();
   };
   emit.model = std::filesystem::path(request.model.file).filename().string();
-  if (request.train)
+  if (request.train) {
     emit.texts[specificationFileName] = request.train->text;
+    emit.texts[completeSpecificationFileName] = train::completeText(request.train->spec);
+  }
   auto made = codegen::emitBundle(entries, *target, emit);
   if (!made)
     return tl::unexpected(first.firstError(made.error()));

@@ -64,11 +64,13 @@ struct Restored {
 /// Loads the newest whole generation of a folder into the states, whatever plan, number
 /// of ranks and transport wrote it. `tell` gets a sentence for each that is damaged, on
 /// the root. `fits` (on the root) may refuse a manifest; that is an error. Absent if the
-/// folder has none; an error if it has some and none is whole.
+/// folder has none; an error if it has some and none is whole. `explain` (on the root)
+/// says why a generation has other states than the session; "": it does not know.
 Expected<std::optional<Restored>>
 restoreNewest(Session &session, const std::string &folder,
               const std::function<void(std::string_view)> &tell,
-              const std::function<Expected<void>(const Restored &)> &fits);
+              const std::function<Expected<void>(const Restored &)> &fits,
+              const std::function<std::string(const Manifest &)> &explain = {});
 
 /// Sets the states that begin as weights of the model from a safetensors file, or from
 /// the newest whole generation of a folder or the generation itself; the others stay. A

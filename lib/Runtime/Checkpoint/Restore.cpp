@@ -60,11 +60,17 @@ public:
   }
 
   /// Finds what no other generation would mend.
-  Expected<void> check(const std::function<Expected<void>(const Restored &)> &fits) {
+  Expected<void> check(const std::function<Expected<void>(const Restored &)> &fits,
+                       const std::function<std::string(const Manifest &)> &explain) {
     const Manifest &manifest = restored.manifest;
     auto ok = checkFormat(restored.path, manifest);
-    if (ok)
+    if (ok) {
       ok = checkStates(session, manifest, restored.path);
+      const std::string why =
+          !ok && explain && session.isRoot() ? explain(manifest) : std::string();
+      if (!why.empty())
+        ok = makeError(ok.error().message + "; " + why);
+    }
     if (ok && session.isRoot())
       ok = fits(restored);
     auto problem = agreeOnText(session, ok ? std::string() : ok.error().message);
@@ -152,7 +158,8 @@ static Expected<std::vector<int64_t>> agreeOnSteps(Session &session,
 Expected<std::optional<Restored>>
 runtime::restoreNewest(Session &session, const std::string &folder,
                        const std::function<void(std::string_view)> &tell,
-                       const std::function<Expected<void>(const Restored &)> &fits) {
+                       const std::function<Expected<void>(const Restored &)> &fits,
+                       const std::function<std::string(const Manifest &)> &explain) {
   auto steps = agreeOnSteps(session, folder);
   if (!steps)
     return tl::unexpected(steps.error());
@@ -161,7 +168,7 @@ runtime::restoreNewest(Session &session, const std::string &folder,
     Restorer restorer(session, generationPath(folder, step));
     auto problem = restorer.readHeader();
     if (problem && problem->empty()) {
-      if (auto ok = restorer.check(fits); !ok)
+      if (auto ok = restorer.check(fits, explain); !ok)
         return tl::unexpected(ok.error());
       problem = restorer.readStates();
     }

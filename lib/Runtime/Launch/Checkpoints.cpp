@@ -90,7 +90,8 @@ Expected<void> Checkpoints::restore(RunPlace &place) {
     }
     return {};
   };
-  auto restored = restoreNewest(parts.session, folder.path(), print, fits);
+  auto explain = [&](const Manifest &was) { return differenceText(was, identity); };
+  auto restored = restoreNewest(parts.session, folder.path(), print, fits, explain);
   if (!restored)
     return tl::unexpected(restored.error());
   if (!*restored) {

@@ -30,7 +30,9 @@ Expected<RunIdentity> runtime::identityOf(const RunParts &parts, const DataFeed 
   // All entries are of one model; a bundle without plan runs too.
   if (auto plan = planFile(bundle, "").and_then(readAnyPlan))
     run.modelFile = absolutePath(findRecorded(bundle, plan->modelRelative, plan->model));
-  std::string path = bundle + "/" + specificationFileName;
+  std::string path = bundle + "/" + completeSpecificationFileName;
+  if (::access(path.c_str(), F_OK) != 0) // as older bundles have it
+    path = bundle + "/" + specificationFileName;
   if (::access(path.c_str(), F_OK) != 0)
     return run;
   auto text = readFile(path);
@@ -52,15 +54,16 @@ struct Difference {
 };
 } // namespace
 
-/// By which change a member of a specification may differ; absent: it says how the step
-/// is planned, and is free.
+/// By which change a member of a specification may differ; absent: it is free, as it says
+/// how the step is planned, or what is done about numbers that are not finite.
 static std::optional<std::string> allowedBy(std::string_view member) {
-  for (std::string_view plan :
-       {"optimizer_parallel", "recompute", "accumulation", "gradient_norm", "evaluate"})
-    if (member == plan)
+  for (std::string_view free :
+       {"optimizer_parallel", "recompute", "accumulation", "gradient_norm", "evaluate",
+        "comm_fusion", "on_nan", "complete"})
+    if (member == free)
       return std::nullopt;
   for (std::string_view how :
-       {"optimizer", "clip_norm", "gradients", "loss_scale", "compute", "on_nan"})
+       {"optimizer", "clip_norm", "gradients", "loss_scale", "compute"})
     if (member == how)
       return "optimizer";
   if (member == "schedule" || member == "seed")
@@ -109,7 +112,10 @@ static void compareSpecifications(const std::string &was, const std::string &is,
   if (was == is)
     return;
   Leaves before = leavesOf(was), after = leavesOf(is);
+  // Older bundles have the file as it was given: what it leaves out is not known here.
+  const bool isSaid = before.contains("complete") == after.contains("complete");
   std::map<std::string, std::pair<std::string, std::string>> both;
+  const size_t firstOfFile = found.size();
   for (const auto &[path, text] : before)
     both[path].first = text;
   for (const auto &[path, text] : after)
@@ -117,13 +123,17 @@ static void compareSpecifications(const std::string &was, const std::string &is,
   for (auto &[path, values] : both) {
     auto &[old, now] = values;
     auto by = allowedBy(path.substr(0, path.find_first_of("/[")));
-    if (old == now || !by)
+    if (old == now || !by || (!isSaid && (old.empty() || now.empty())))
       continue;
     for (std::string *text : {&old, &now})
       if (text->empty())
         *text = "nothing";
     found.push_back({*by, path, old, now});
   }
+  // Another kind has other members, which say less.
+  std::ranges::stable_partition(
+      found.begin() + static_cast<std::ptrdiff_t>(firstOfFile), found.end(),
+      [](const Difference &it) { return it.name.ends_with("/kind"); });
 }
 
 static std::vector<Difference> differences(const RunIdentity &was,
@@ -144,6 +154,13 @@ static std::vector<Difference> differences(const RunIdentity &was,
   compare("data", "--last", was.padsLast ? "pad" : "drop", is.padsLast ? "pad" : "drop");
   compareSpecifications(was.specification, is.specification, found);
   return found;
+}
+
+std::string runtime::differenceText(const Manifest &was, const RunIdentity &is) {
+  const std::vector<Difference> found = differences(was.run, is);
+  return found.empty() ? ""
+                       : "it was written with " + found.front().name + " " +
+                             found.front().was + ", this run has " + found.front().is;
 }
 
 Expected<std::vector<AllowedChange>>

@@ -68,6 +68,48 @@ TEST_CASE("train: what is not said") {
   CHECK(!spec.choosesAccumulation);
 }
 
+TEST_CASE("train: what a step computes, in full") {
+  const std::string least = completeText(read("{" + loss + ", " + optimizer + "}"));
+  CHECK(least == R"({"complete":true,"loss":{"kind":"mse","of":"y","labels":"target",)"
+                 R"("reduction":"mean"},"parameters":{"freeze":[]},)"
+                 R"("optimizer":{"kind":"sgd","lr":0.001,"momentum":0,"dampening":0,)"
+                 R"("nesterov":false,"weight_decay":0,"no_decay":[]},)"
+                 R"("schedule":{"kind":"constant","warmup_steps":0},"gradients":"mean",)"
+                 R"("compute":"f32","seed":0,"batch_norm":"batch"})");
+  // Defaults that are written, and how the step is planned.
+  CHECK(completeText(read(with(
+            R"("schedule": {"kind": "constant"}, "seed": 0, "compute": "f32",
+               "batch_norm": "batch", "gradients": "mean", "on_nan": "stop",
+               "evaluate": true, "gradient_norm": true, "recompute": "none",
+               "accumulation": 2, "optimizer_parallel": {"enable": true, "level": 3},
+               "comm_fusion": {"openstate": false}, "parameters": {"freeze": []})"))) ==
+        least);
+  for (const char *other :
+       {R"("clip_norm": 1)", R"("seed": 1)", R"("gradients": "sum")",
+        R"("compute": "bf16")", R"("batch_norm": "running")",
+        R"("loss_scale": {"initial": 65536, "dynamic": true, "grow_every": 7})",
+        R"("schedule": {"kind": "cosine", "total_steps": 9, "end_factor": 0.1})",
+        R"("schedule": {"kind": "step", "step_size": 3})",
+        R"("parameters": {"train": ["w*"], "freeze": ["w1"]})"}) {
+    std::string text = completeText(read(with(other)));
+    CHECK(text != least);
+    // What is written in full asks for the same.
+    const std::string complete = R"("complete":true,)";
+    CHECK(completeText(read(text.erase(1, complete.size()))) ==
+          completeText(read(with(other))));
+  }
+  const std::string adam = R"({"optimizer": {"kind": "adam", "betas": [0.5, 0.75]},
+    "loss": {"kind": "softmax_cross_entropy", "of": "y", "labels": "t", "axis": 1,
+             "ignore_index": -1, "label_smoothing": 0.5, "reduction": "sum"}})";
+  const std::string text = completeText(read(adam));
+  CHECK_THAT(text, Catch::Matchers::Contains(R"("betas":[0.5,0.75],"eps":1e-08)"));
+  CHECK_THAT(
+      text, Catch::Matchers::Contains(
+                R"("axis":1,"ignore_index":-1,"label_smoothing":0.5,"reduction":"sum")"));
+  CHECK(completeText(read(R"({"training_info": 1})")) ==
+        R"({"complete":true,"training_info":1})");
+}
+
 TEST_CASE("train: a number of micro-batches that is chosen") {
   Spec spec = read(with(R"("accumulation": "auto", "gradients": "mean")"));
   CHECK(spec.accumulation == 1);
