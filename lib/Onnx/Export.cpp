@@ -218,8 +218,10 @@ public:
            const std::vector<std::string> &dataFolders)
       : file(file), states(states), reader(file, true, dataFolders), data(to), to(to) {}
 
-  Expected<size_t> run() {
+  Expected<size_t> run(const std::vector<std::string> &weights) {
     auto &initializers = *file.proto.mutable_graph()->mutable_initializer();
+    if (auto ok = checkWeights(weights); !ok)
+      return tl::unexpected(ok.error());
     for (int i = 0; i < initializers.size(); ++i)
       if (auto ok = setInitializer(initializers[i], file.payloads[i]); !ok)
         return tl::unexpected(ok.error());
@@ -242,6 +244,19 @@ public:
   }
 
 private:
+  Expected<void> checkWeights(const std::vector<std::string> &weights) const {
+    std::set<std::string_view> names;
+    for (const onnx::TensorProto &tensor : file.proto.graph().initializer())
+      names.insert(tensor.name());
+    for (const std::string &weight : weights)
+      if (!names.contains(weight))
+        return makeError("'" + file.path +
+                         "' is another model than the one that was "
+                         "trained: it has no initializer '" +
+                         weight + "'");
+    return {};
+  }
+
   /// `payload`: its values where readModelFile has left them in the file.
   Expected<void> setInitializer(onnx::TensorProto &tensor,
                                 std::span<const std::byte> payload) {
@@ -332,7 +347,8 @@ Expected<void> onnx_model::checkExport(const std::string &from, const std::strin
 
 Expected<size_t> onnx_model::exportModel(const std::string &from,
                                          const std::string &states, const std::string &to,
-                                         const std::vector<std::string> &dataFolders) {
+                                         const std::vector<std::string> &dataFolders,
+                                         const std::vector<std::string> &weights) {
   return guarded<size_t>(from, [&]() -> Expected<size_t> {
     auto file = readModelFile(from);
     if (!file)
@@ -340,7 +356,7 @@ Expected<size_t> onnx_model::exportModel(const std::string &from,
     if (auto ok = checkPlaces(**file, to); !ok)
       return tl::unexpected(ok.error());
     auto values = readSafeTensors(states);
-    return values ? Exporter(**file, *values, to, dataFolders).run()
+    return values ? Exporter(**file, *values, to, dataFolders).run(weights)
                   : tl::unexpected(values.error());
   });
 }

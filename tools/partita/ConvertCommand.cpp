@@ -50,7 +50,11 @@ static Expected<void> convertToOnnx(const Options &options) {
   std::vector<std::string> folders;
   if (!options.weightsDir.empty())
     folders.push_back(options.weightsDir);
-  auto count = onnx_model::exportModel(model, states, options.onnx, folders);
+  std::vector<std::string> weights;
+  for (const runtime::Manifest::State &state : manifest->states)
+    if (state.isWeight)
+      weights.push_back(state.name);
+  auto count = onnx_model::exportModel(model, states, options.onnx, folders, weights);
   if (!count)
     return tl::unexpected(count.error());
   std::printf("%zu trained tensors of step %lld in %s\n", *count,
