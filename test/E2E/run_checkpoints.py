@@ -378,6 +378,52 @@ def check_disks(work):
           flush=True)
 
 
+def check_full_log(work):
+    """A log on a disk that is full costs its lines at worst, not the run."""
+    place = work.place("full-log")
+    os.mkdir(f"{place}/log")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none",
+                              f"{place}/log"], capture_output=True).returncode == 0
+    if not mounted:
+        print("full disk of a log: skipped, as nothing can be mounted here", flush=True)
+        return
+    log = f"{place}/log/log.jsonl"
+    steps = ["--steps", "60", "--save-every", "10", "--keep", "9", "--log", log]
+    full = f"cannot write '{log}': No space left on device"
+    try:
+        text = work.run("dp", place, *steps, status=1)
+        says(rf"^{full}; lines from step \d+ on wait in memory$", text)
+        says(rf"^error: {full}; lines from step \d+ on are lost$", text)
+        if steps_of(place)[-1] != 60:
+            raise RuntimeError(f"{steps_of(place)} are left")
+        shutil.rmtree(f"{place}/c")
+        os.remove(log)
+        says(f"^error: {full}$", work.run("dp", place, *steps, "--on-save-error", "stop",
+                                          status=1))
+        if not steps_of(place) or steps_of(place)[-1] == 60:
+            raise RuntimeError(f"{steps_of(place)} are left")
+        # Room comes while the run goes on.
+        shutil.rmtree(f"{place}/c")
+        os.remove(log)
+        process = work.start("dp", place, "--steps", "1000000000", *steps[2:])
+        await_steps(process, f"{place}/log", 10)
+        end = time.time() + 60
+        while time.time() < end and max(steps_of(place), default=0) < 60:
+            time.sleep(0.01)
+        subprocess.run(["mount", "-o", "remount,size=64m", f"{place}/log"], check=True)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        says(rf"^'{log}' can be written again: no step is missing there$",
+             ends_with(process, 143))
+        with open(log) as file:
+            numbers = [json.loads(line)["step"] for line in file]
+        if numbers != list(range(1, steps_of(place)[-1] + 1)):
+            raise RuntimeError(f"the log has {len(numbers)} lines: {numbers[:5]}…")
+    finally:
+        subprocess.run(["umount", "-l", f"{place}/log"], check=True)
+    print("a log on a full disk: told, and the run goes on", flush=True)
+
+
 def check_fits(work, reference):
     """What may differ where a run goes on, and what may not."""
     base = work.place("fits")
@@ -396,6 +442,11 @@ def check_fits(work, reference):
     dp = PLANS["dp"][0]
     work.compile("lr", dp, {}, optimizer={"kind": "adamw", "lr": 1})
     work.compile("scheduled", dp, {}, schedule={"kind": "constant", "warmup_steps": 2})
+    work.compile("kind", dp, {}, optimizer={"kind": "adam", "lr": 0.01})
+    # The same step, with what is the default written out, and what is no part of the step.
+    work.compile("written", dp, {}, schedule={"kind": "constant"}, seed=0, compute="f32",
+                 batch_norm="batch", gradients="mean", on_nan="stop",
+                 comm_fusion={"openstate": False})
     training_models.mlp(f"{work.folder}/wide.onnx", batch=30)
     work.compile("wide", dp, {}, model="wide")
     work.compile("smooth", dp, {}, loss={
@@ -410,8 +461,9 @@ def check_fits(work, reference):
             ("dp", ["--last", "pad"], "--last", "drop", "pad", "data"),
             ("wide", [], "batch", "24", "30", "batch"),
             ("lr", [], "optimizer/lr", "0.01", "1", "optimizer"),
-            ("scheduled", [], "schedule/kind", "nothing", '"constant"', "schedule"),
-            ("smooth", [], "loss/label_smoothing", "nothing", "0.1", None)):
+            ("kind", [], "optimizer/kind", '"adamw"', '"adam"', "optimizer"),
+            ("scheduled", [], "schedule/warmup_steps", "0", "2", "schedule"),
+            ("smooth", [], "loss/label_smoothing", "0", "0.1", None)):
         remedy = f"--allow-change {by} goes on with it" if by else \
             "a run goes on with the same one only"
         says(f"^error: '.*/step-3' was written with {name} {was}, this run has {now}; "
@@ -425,6 +477,7 @@ def check_fits(work, reference):
         if changes[0]["step"] != 3 or not re.fullmatch(name, changes[0]["name"]):
             raise RuntimeError(f"the changes are {changes}")
     go_on("dp", "--data", f"{work.folder}/moved.npz", status=0)
+    go_on("written", status=0)
     # Another batch goes on behind the same examples: 72 of the first epoch were taken.
     go_on("wide", "--allow-change", "batch", status=0)
     if [epoch for epoch, _ in losses(f"{work.folder}/places/fits-again")] != [1] * 3 + [2] * 2:
@@ -439,7 +492,8 @@ def check_fits(work, reference):
     says(r"^error: '.*/step-3' was written with model \(hash of its parameters\) \w+, this "
          "run has .*; a run goes on with the same one only$", go_on("changed"))
     work.compile("sgd", dp, {}, optimizer={"kind": "sgd", "lr": 0.01})
-    says("^error: '.*/step-3' has a state '.*', which the bundle has not$", go_on("sgd"))
+    says("^error: '.*/step-3' has a state '.*', which the bundle has not; it was written with "
+         'optimizer/kind "adamw", this run has "sgd"$', go_on("sgd"))
     print("what does not fit is told, by both values", flush=True)
 
 
@@ -516,8 +570,12 @@ def check_words(work):
             (["--save-every", "0"], "got '0'"), (["--save-every", "1.5"], "got '1.5'"),
             (["--save-every", "2", "--checkpoint-dir", ""], "the folder has no name"),
             (["--keep", "0"], "--keep"), (["--grace", "-1"], "--grace"),
+            (["--grace", "nan"], "--grace: expected a number of seconds from 0 to 1e9, got "
+             "'nan'"), (["--seed", "-1"], "--seed"),
+            (["--last", "bad"], r"--last: expected drop\|pad, got 'bad'"),
             (["--allow-change", "model"], "--allow-change"),
-            (["--on-save-error", "ask"], "--on-save-error"),
+            (["--on-save-error", "ask"],
+             r"--on-save-error: expected continue\|stop, got 'ask'"),
             (["--state-dir", place], "--state-dir")):
         says(expected, work.run("dp", place, *words, status=2))
     for words, expected in ((["3"], "needs --checkpoint-dir or --state-dir"),
@@ -583,6 +641,19 @@ def check_forms(work, reference):
     says("^error: the model '/nowhere.onnx' of '.*' is not there; --model says where it is "
          "now$", convert(folder, "--onnx", f"{out}/no.onnx", "--model", "/nowhere.onnx",
                          status=1))
+    other = onnx.load(f"{work.folder}/model.onnx")
+    for renamed in (other.graph.initializer[0], *other.graph.node):
+        inputs = getattr(renamed, "input", None)
+        if inputs is None:
+            lacks = renamed.name
+            renamed.name = "another"
+        for k, name in enumerate(inputs or ()):
+            inputs[k] = "another" if name == lacks else name
+    onnx.save(other, f"{work.folder}/another.onnx")
+    says("^error: '.*/another.onnx' is another model than the one that was trained: it has "
+         f"no initializer '{lacks}'$",
+         convert(folder, "--onnx", f"{out}/no.onnx", "--model", f"{work.folder}/another.onnx",
+                 status=1))
     says("^error: '.*' has no generation$",
          convert(out, "--safetensors", f"{out}/no.safetensors", status=1))
     says("^error: convert needs --safetensors, --onnx, --schedule-csv or --per-rank-onnx$",
@@ -704,6 +775,7 @@ def main():
                 check_kills(work, plan, transport, draw, kills, reference[plan])
             check_signals(work, reference["zero3"])
             check_disks(work)
+            check_full_log(work)
             check_fits(work, reference["dp"])
             check_words(work)
             check_export(work)

@@ -105,7 +105,7 @@ Expected<void> StepLoop::begin(int64_t steps) {
   if (session.isRoot())
     if (auto ok = metrics.serve(data.metrics); !ok)
       return ok;
-  if (!data.evaluation.file.empty()) {
+  if (!data.evaluation.files.empty()) {
     auto made = Evaluation::open(session, parts.options, parts.entry);
     if (!made)
       return tl::unexpected(made.error());
@@ -115,7 +115,7 @@ Expected<void> StepLoop::begin(int64_t steps) {
   if (data.checkpoints.folder.empty()) {
     last = steps + *data.steps;
     prepareAhead();
-    return session.isRoot() ? metrics.open(data.log, steps > 0) : Expected<void>();
+    return session.isRoot() ? metrics.log.open(data.log, steps > 0) : Expected<void>();
   }
   auto opened =
       Checkpoints::open(parts, feed, evaluation ? evaluation->data() : "", print, place);
@@ -128,8 +128,10 @@ Expected<void> StepLoop::begin(int64_t steps) {
   if (isOver() && session.isRoot())
     print("all " + std::to_string(place.step) + " steps are done");
   if (session.isRoot())
-    if (auto ok = metrics.openBehind(data.log, place.step); !ok)
+    if (auto ok = metrics.log.openBehind(data.log, place.step); !ok)
       return ok;
+  if (!data.checkpoints.stopsOnError)
+    metrics.log.waitForRoom(print);
   return checkpoints->owesEvaluation() && evaluation ? makeOwed() : Expected<void>();
 }
 
@@ -142,7 +144,7 @@ Expected<void> StepLoop::makeOwed() {
   if (session.isRoot())
     if (auto ok = metrics.evaluatedBehind(place.step, *evaluated); !ok)
       return ok;
-  auto signal = checkpoints->settle(place, evaluated, metrics.descriptor());
+  auto signal = checkpoints->settle(place, evaluated, metrics.log.descriptor());
   if (!signal)
     return tl::unexpected(signal.error());
   done.signal = *signal;
@@ -305,7 +307,7 @@ Expected<void> StepLoop::save() {
   bool isFinite = what.empty(); // as far as this process knows
   if (checkpoints) {
     auto signal = checkpoints->behind({place, isFinite, evaluated, owesEvaluation},
-                                      metrics.descriptor());
+                                      metrics.log.descriptor());
     if (!signal)
       return tl::unexpected(signal.error());
     done.signal = *signal;
@@ -334,9 +336,9 @@ void StepLoop::tellOverlap() const {
 Expected<void> StepLoop::end() {
   tellOverlap();
   if (checkpoints)
-    if (auto ok = checkpoints->close(place, metrics.descriptor()); !ok)
+    if (auto ok = checkpoints->close(place, metrics.log.descriptor()); !ok)
       return ok;
-  return metrics.close();
+  return metrics.log.close();
 }
 
 Expected<DataSteps> runtime::runOnData(RunParts &parts, int64_t &steps,

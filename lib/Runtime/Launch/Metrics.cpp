@@ -1,19 +1,13 @@
 //===- Metrics.cpp - What is told of the steps of a run -------------------===//
 #include "Metrics.h"
 
-#include "partita/Base/Files/File.h"
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Scalar.h"
 #include "partita/Base/Units.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -38,59 +32,6 @@ Metrics::Metrics(const std::vector<TensorInfo> &outputs, const StepFlags &flags,
                          : name == flags.stop    ? Scalar::Stop
                                                  : Scalar::Value});
 }
-
-tl::unexpected<Error> Metrics::cannotWrite() const {
-  return makeError("cannot write '" + path + "': " + std::strerror(errno));
-}
-
-Expected<void> Metrics::open(const std::string &file, bool append) {
-  path = file;
-  if (path.empty())
-    return {};
-  log.reset(std::fopen(path.c_str(), append ? "ae" : "we"));
-  return log ? Expected<void>() : cannotWrite();
-}
-
-/// Bytes of the lines of a log up to a step.
-static Expected<uint64_t> bytesUpTo(int64_t step, const std::string &path) {
-  constexpr std::string_view head = "{\"step\":";
-  auto text = readFile(path);
-  if (!text)
-    return tl::unexpected(text.error());
-  std::string_view left = *text;
-  for (int64_t line = 1; !left.empty(); ++line) {
-    size_t end = left.find('\n');
-    if (end == std::string_view::npos)
-      break; // a killed process has left it
-    int64_t number = 0;
-    const char *digits = left.data() + head.size();
-    if (end <= head.size() || !left.starts_with(head) ||
-        std::from_chars(digits, left.data() + end, number).ec != std::errc())
-      return makeError("'" + path + "', line " + std::to_string(line) +
-                       ": expected a line of a log, which begins with {\"step\": "
-                       "and a number; the file is left as it is");
-    if (number > step)
-      break;
-    left.remove_prefix(end + 1);
-  }
-  return text->size() - left.size();
-}
-
-Expected<void> Metrics::openBehind(const std::string &file, int64_t step) {
-  path = file;
-  if (path.empty())
-    return {};
-  if (::access(path.c_str(), F_OK) == 0) {
-    auto bytes = bytesUpTo(step, path);
-    if (!bytes)
-      return tl::unexpected(bytes.error());
-    if (::truncate(path.c_str(), static_cast<off_t>(*bytes)) != 0)
-      return cannotWrite();
-  }
-  return open(file, true);
-}
-
-int Metrics::descriptor() const { return log ? ::fileno(log.get()) : -1; }
 
 bool Metrics::stopsWhereNotFinite() const {
   return std::ranges::find(scalars, Scalar::Stop, &Scalar::role) != scalars.end();
@@ -248,38 +189,8 @@ Expected<void> Metrics::step(const StepDone &done,
     since = {};
     isFirst = false;
   }
-  if (!log)
-    return {};
-  std::string text = json(done, outputs);
-  if (std::fwrite(text.data(), 1, text.size(), log.get()) != text.size() ||
-      std::fflush(log.get()) != 0)
-    return cannotWrite();
-  return {};
-}
-
-/// Adds a member to the last line of a log, in one write: a line that is cut off would be
-/// lost where the run goes on once more. No line, or one that has the member, stays.
-static Expected<void> amendLast(const std::string &path, const std::string &name,
-                                const std::string &value) {
-  auto text = readFile(path);
-  if (!text)
-    return tl::unexpected(text.error());
-  const size_t begin = text->rfind('\n', text->size() < 2 ? 0 : text->size() - 2);
-  const std::string_view line =
-      std::string_view(*text).substr(begin == std::string::npos ? 0 : begin + 1);
-  if (!line.ends_with("}\n") || line.find("\"" + name + "\":") != std::string::npos)
-    return {};
-  const std::string added = ",\"" + name + "\":" + value + "}\n";
-  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  const bool isWritten = file >= 0 && ::pwrite(file, added.data(), added.size(),
-                                               static_cast<off_t>(text->size() - 2)) ==
-                                          static_cast<ssize_t>(added.size());
-  const int problem = errno;
-  if (file >= 0)
-    ::close(file);
-  if (!isWritten)
-    return makeError("cannot write '" + path + "': " + std::strerror(problem));
-  return {};
+  return log.descriptor() >= 0 ? log.add(done.step, json(done, outputs))
+                               : Expected<void>();
 }
 
 Expected<void> Metrics::evaluatedBehind(int64_t step, double loss) {
@@ -287,7 +198,7 @@ Expected<void> Metrics::evaluatedBehind(int64_t step, double loss) {
   print("step " + std::to_string(step) + ": eval loss " + formatted("%.6g", loss));
   JsonWriter out(JsonWriter::Style::Compact);
   write(out, loss);
-  return log ? amendLast(path, "eval_loss", out.take()) : Expected<void>();
+  return log.amendLast("eval_loss", out.take());
 }
 
 std::string Metrics::notFinite(const std::vector<HostTensor> &outputs) const {
@@ -300,10 +211,4 @@ std::string Metrics::notFinite(const std::vector<HostTensor> &outputs) const {
       text += (text.empty() ? "" : ", ") + scalar.name + formatted(" %g", value);
   }
   return text;
-}
-
-Expected<void> Metrics::close() {
-  if (log && std::fclose(log.release()) != 0)
-    return cannotWrite();
-  return {};
 }

@@ -4,9 +4,9 @@
 
 #include "Internal.h"
 #include "MetricsServer.h"
+#include "StepLog.h"
 
 #include <chrono>
-#include <cstdio>
 #include <memory>
 
 namespace partita::runtime {
@@ -30,13 +30,6 @@ public:
   bool stopsWhereNotFinite() const;
   /// Answers whoever asks at this address from now on (MetricsServer.h).
   Expected<void> serve(const std::string &address);
-  /// Opens the log; `append` if the run goes on where another one has stopped.
-  Expected<void> open(const std::string &log, bool append);
-  /// Opens the log behind this step: lines of later steps, and a line that was not
-  /// finished, go.
-  Expected<void> openBehind(const std::string &log, int64_t step);
-  /// Descriptor of the log; −1: there is none.
-  int descriptor() const;
   /// Lines for people come at most once a second, but for the first, the last, and those
   /// that say what an evaluation gave.
   Expected<void> step(const StepDone &done, const std::vector<HostTensor> &outputs);
@@ -47,8 +40,7 @@ public:
   /// which a step that must stop says that something was; empty: there are none, or the
   /// step was skipped, whose states are those before.
   std::string notFinite(const std::vector<HostTensor> &outputs) const;
-  /// An error if something of the log could not be written.
-  Expected<void> close();
+  StepLog log;
 
 private:
   struct Scalar {
@@ -61,7 +53,6 @@ private:
   std::string line(const StepDone &done, const std::vector<HostTensor> &outputs) const;
   std::string json(const StepDone &done, const std::vector<HostTensor> &outputs) const;
   std::string page(const StepDone &done, const std::vector<HostTensor> &outputs) const;
-  tl::unexpected<Error> cannotWrite() const;
 
   using Clock = std::chrono::steady_clock;
   std::vector<Scalar> scalars;
@@ -76,8 +67,6 @@ private:
   Sums since, all; ///< the last line; the begin of the run
   bool isFirst = true;
   std::optional<std::pair<int64_t, double>> evaluated; ///< the last one: step, loss
-  std::string path;
-  std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
   std::unique_ptr<MetricsServer> server;
 };
 
