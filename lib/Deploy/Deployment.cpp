@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
+#include <numeric>
 
 using namespace partita;
 using namespace partita::deploy;
@@ -30,6 +32,17 @@ Expected<int64_t> deploy::ranksPerHost(const PlanEntry &entry, int64_t ranks,
   return std::min(ranks, entry.certificate->levels.front().size);
 }
 
+std::vector<int64_t> Deployment::ranksOfHosts() const {
+  std::vector<int64_t> result;
+  for (int64_t left = ranks; left > 0; left -= result.back()) {
+    const size_t k = result.size();
+    if (!named.empty() && k == named.size())
+      break; // too few, which deploy refuses
+    result.push_back(std::min(left, named.empty() ? slots : named[k].slots));
+  }
+  return result;
+}
+
 //===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//
@@ -43,8 +56,11 @@ static constexpr int64_t hostBytes = 192 * mebibyte;
 /// Share of everything: pages of data that are mapped, what allocators keep.
 static constexpr double margin = 0.1;
 
-Expected<int64_t> deploy::memoryOfHost(const Plan &plan, int64_t ranks, int64_t slots,
+Expected<int64_t> deploy::memoryOfHost(const Plan &plan,
+                                       const std::vector<int64_t> &ranksOfHosts,
                                        bool saves) {
+  const int64_t ranks =
+      std::accumulate(ranksOfHosts.begin(), ranksOfHosts.end(), int64_t(0));
   double most = 0;
   for (const PlanEntry &entry : plan.entries) {
     std::vector<double> bytes(static_cast<size_t>(ranks), 0.0);
@@ -58,10 +74,11 @@ Expected<int64_t> deploy::memoryOfHost(const Plan &plan, int64_t ranks, int64_t 
             std::find(stage.ranks.begin(), stage.ranks.end(), r) != stage.ranks.end())
           bytes[static_cast<size_t>(r)] += of;
     }
-    for (int64_t first = 0; first < ranks; first += slots) {
+    size_t rank = 0;
+    for (int64_t count : ranksOfHosts) {
       double sum = hostBytes;
-      for (int64_t r = first; r < std::min(first + slots, ranks); ++r)
-        sum += bytes[static_cast<size_t>(r)] + runtimeBytes;
+      for (int64_t r = 0; r < count; ++r)
+        sum += bytes[rank++] + runtimeBytes;
       most = std::max(most, sum);
     }
   }
@@ -120,15 +137,18 @@ Expected<Volume> deploy::readVolume(const std::string &text) {
                              [](char c) { return isOfName(c) || c == '.'; });
   if (!isClaim || volume.path.size() < 2 || volume.path[0] != '/' ||
       volume.path.find(':') != std::string::npos || source.ends_with('/') ||
-      source.find("..") != std::string::npos)
+      text.find("..") != std::string::npos)
     return makeError("expected CLAIM[/SUB/PATH]:/PATH[:ro], got '" + text + "'");
-  while (volume.path.ends_with('/'))
+  volume.path = std::filesystem::path(volume.path).lexically_normal().string();
+  if (volume.path.ends_with('/'))
     volume.path.pop_back();
   return volume;
 }
 
 Expected<void> deploy::checkWritable(const Deployment &run, const std::string &option,
-                                     const std::string &path) {
+                                     const std::string &given) {
+  // "/shared/../tmp" is not in "/shared".
+  const std::string path = std::filesystem::path(given).lexically_normal().string();
   const Volume *nearest = nullptr;
   for (const Volume &volume : run.volumes)
     if ((path + "/").starts_with(volume.path + "/") &&
@@ -136,7 +156,7 @@ Expected<void> deploy::checkWritable(const Deployment &run, const std::string &o
       nearest = &volume;
   if (nearest && !nearest->readOnly)
     return {};
-  return makeError(option + " '" + path + "' is in no volume that pods may write; " +
+  return makeError(option + " '" + given + "' is in no volume that pods may write; " +
                    (nearest ? "'" + nearest->path + "' is read-only"
                             : "--mount CLAIM:/PATH gives one"));
 }

@@ -126,10 +126,9 @@ std::string deploy::slurmText(const Deployment &run) {
          "exit $status\n";
 }
 
-std::string deploy::hostsText(const Deployment &run,
-                              const std::vector<std::pair<std::string, int64_t>> &hosts) {
+std::string deploy::hostsText(const Deployment &run) {
   std::string lines;
-  for (const auto &[name, slots] : hosts)
+  for (const auto &[name, slots] : run.named)
     lines += name + " slots=" + std::to_string(slots) + "\n";
   return "#!/bin/sh\n"
          "# Starts the run on its hosts, over ssh. Started again, the run goes on.\n"

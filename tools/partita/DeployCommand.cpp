@@ -67,7 +67,7 @@ static Expected<void> readWords(Options &options) {
 static Expected<void> checkRun(const Options &options, const Bundle &bundle,
                                const Plan &plan) {
   const runtime::RunOptions &run = options.line.run;
-  if (!plan.train.empty() && !run.data.file.empty() &&
+  if (!plan.train.empty() && !run.data.files.empty() &&
       run.data.checkpoints.folder.empty())
     return makeError("behind --: training needs --checkpoint-dir, or it would begin anew "
                      "wherever a host is lost");
@@ -97,9 +97,7 @@ static Expected<void> checkVolumes(const Options &options, const Deployment &mad
 }
 
 /// Host names with their slots, as given: "NAME" or "NAME:SLOTS".
-static Expected<std::vector<std::pair<std::string, int64_t>>>
-readHosts(const Options &options, const Deployment &made) {
-  std::vector<std::pair<std::string, int64_t>> hosts;
+static Expected<void> readHosts(const Options &options, Deployment &made) {
   int64_t slots = 0;
   for (const std::string &word : options.hosts) {
     size_t colon = word.find(':');
@@ -117,17 +115,18 @@ readHosts(const Options &options, const Deployment &made) {
     });
     if (!isName)
       return makeError("--hostfile: expected NAME or NAME:SLOTS, got '" + word + "'");
-    for (const auto &other : hosts)
-      if (other.first == name)
+    for (const NamedHost &other : made.named)
+      if (other.name == name)
         return makeError("--hostfile: host '" + name + "' is there twice");
-    hosts.emplace_back(name, number);
+    made.named.push_back({name, number});
     slots += number;
   }
-  if (slots < made.ranks)
-    return makeError("--hostfile: " + std::to_string(hosts.size()) + " hosts have " +
-                     std::to_string(slots) + " slots, the bundle needs " +
-                     std::to_string(made.ranks));
-  return hosts;
+  if (slots < made.ranks && !made.named.empty())
+    return makeError("--hostfile: " + countText(made.named.size(), "host") +
+                     (made.named.size() == 1 ? " has " : " have ") +
+                     countText(static_cast<size_t>(slots), "slot") +
+                     ", the bundle needs " + std::to_string(made.ranks));
+  return {};
 }
 
 /// Finds where ranks go, and what they need there.
@@ -147,7 +146,9 @@ static Expected<void> place(const Options &options, const Bundle &bundle,
   if (!slots)
     return tl::unexpected(slots.error());
   made.slots = options.ranksPerHost ? std::min(options.ranksPerHost, made.ranks) : *slots;
-  auto memory = memoryOfHost(plan, made.ranks, made.slots, !made.checkpoints.empty());
+  if (auto ok = readHosts(options, made); !ok)
+    return ok;
+  auto memory = memoryOfHost(plan, made.ranksOfHosts(), !made.checkpoints.empty());
   if (!memory)
     return tl::unexpected(memory.error());
   made.memory = *memory;
@@ -198,6 +199,9 @@ static Expected<Deployment> deploymentOf(const Options &options) {
     auto volume = readVolume(text);
     if (!volume)
       return makeError("--mount: " + volume.error().message);
+    for (const Volume &other : made.volumes)
+      if (other.path == volume->path)
+        return makeError("--mount: two claims are to stand at '" + volume->path + "'");
     made.volumes.push_back(std::move(*volume));
   }
   if (!options.kind.empty())
@@ -219,18 +223,14 @@ static Expected<Deployment> deploymentOf(const Options &options) {
   return made;
 }
 
-static Expected<std::string> textOf(const Options &options, const Deployment &made) {
+static std::string textOf(const Options &options, const Deployment &made) {
   if (options.kind == "mpijob")
     return mpiJobText(made);
   if (options.kind == "jobset")
     return jobSetText(made);
   if (options.kind == "trainjob")
     return trainJobText(made);
-  if (options.slurm)
-    return slurmText(made);
-  return readHosts(options, made).map([&](const auto &hosts) {
-    return hostsText(made, hosts);
-  });
+  return options.slurm ? slurmText(made) : hostsText(made);
 }
 
 /// Sentence about wrong options of deploy itself; empty: none is wrong.
@@ -240,6 +240,11 @@ static std::string refusalOf(Options &options) {
     return "deploy needs one of --kubernetes, --slurm and --hostfile";
   if (!options.kind.empty() && options.image.empty())
     return "--kubernetes needs --image: what pods run";
+  for (auto [option, isGiven] : {std::pair("--image", !options.image.empty()),
+                                 {"--ssh-keys", !options.keys.empty()},
+                                 {"--mount", !options.mounts.empty()}})
+    if (isGiven && options.kind.empty())
+      return std::string(option) + " is of --kubernetes";
   if (options.kind == "jobset" && options.keys.empty())
     return "--kubernetes jobset needs --ssh-keys: the name of a Secret with the keys of "
            "ssh (docs/deploy.md)";
@@ -264,18 +269,19 @@ static int deployRun(Options &options) {
   if (std::string wrong = refusalOf(options); !wrong.empty())
     return fail(wrong, usageStatus);
   auto made = deploymentOf(options);
-  auto text = made.and_then([&](const Deployment &it) { return textOf(options, it); });
-  if (!text)
-    return fail(text.error().message);
+  if (!made)
+    return fail(made.error().message);
   if (auto ok = makeFolderOf(options.output); !ok)
     return fail(ok.error().message);
-  if (auto ok = writeFile(options.output, *text); !ok)
+  if (auto ok = writeFile(options.output, textOf(options, *made)); !ok)
     return fail(ok.error().message);
-  std::fprintf(stderr,
-               "%lld ranks, %lld on each of %lld hosts, %lld cores and %s a host\n",
-               static_cast<long long>(made->ranks), static_cast<long long>(made->slots),
-               static_cast<long long>(made->hosts()),
-               static_cast<long long>(made->slots * made->cpus),
+  const std::vector<int64_t> hosts = made->ranksOfHosts();
+  const auto [least, most] = std::ranges::minmax(hosts);
+  std::fprintf(stderr, "%s, %s%lld on each of %s, %s and %s a host\n",
+               countText(static_cast<size_t>(made->ranks), "rank").c_str(),
+               least < most ? "at most " : "", static_cast<long long>(most),
+               countText(hosts.size(), "host").c_str(),
+               countText(static_cast<size_t>(most * made->cpus), "core").c_str(),
                bytesText(static_cast<double>(made->memory)).c_str());
   return 0;
 }
@@ -339,7 +345,8 @@ void partita::addDeployCommand(CLI::App &app, int &status) {
       ->check(CLI::ExistingFile);
   command
       ->add_option("--ranks-per-host", options->ranksPerHost,
-                   "Ranks of a host or pod (default: by the cluster's levels)")
+                   "At most so many ranks on a host or pod (default: by the cluster's "
+                   "levels)")
       ->check(CLI::Range(int64_t(1), int64_t(65536), "COUNT"));
   command
       ->add_option("--restarts", options->restarts,

@@ -27,24 +27,33 @@ struct Volume {
   bool readOnly = false;
 };
 
+/// A host with a name, and the ranks that it has room for.
+struct NamedHost {
+  std::string name;
+  int64_t slots = 1;
+};
+
 struct Deployment {
   std::string name; ///< of the job: a DNS label
   /// "partita", "run", the bundle and its options: all but --hostfile.
   std::vector<std::string> command;
   int64_t ranks = 1;
-  int64_t slots = 1;       ///< ranks of a host or pod
-  int64_t cpus = 1;        ///< of a rank
-  int64_t memory = 0;      ///< bytes of a host
-  std::string checkpoints; ///< folder that the run goes on from; empty: it runs once
-  double grace = 25;       ///< seconds from a signal to the end of a run
-  int64_t restarts = 0;    ///< after losses
+  int64_t slots = 1;            ///< ranks of a host or pod, where hosts have no names
+  std::vector<NamedHost> named; ///< in which ranks go onto them; empty: none has a name
+  int64_t cpus = 1;             ///< of a rank
+  int64_t memory = 0;           ///< bytes of a host
+  std::string checkpoints;      ///< folder that the run goes on from; empty: it runs once
+  double grace = 25;            ///< seconds from a signal to the end of a run
+  int64_t restarts = 0;         ///< after losses
 
   // Kubernetes alone:
   std::string image;
   std::string keys; ///< name of the Secret with the keys of ssh, where one is needed
   std::vector<Volume> volumes;
 
-  int64_t hosts() const { return (ranks + slots - 1) / slots; }
+  /// How many ranks each host has: host by host, as many as there is room for.
+  std::vector<int64_t> ranksOfHosts() const;
+  int64_t hosts() const { return static_cast<int64_t>(ranksOfHosts().size()); }
 };
 
 /// Ranks of one host: those of the innermost level of the cluster, or of the devices for
@@ -56,14 +65,14 @@ Expected<int64_t> ranksPerHost(const PlanEntry &entry, int64_t ranks,
 /// Bytes that a host needs for its ranks, of the host with most: the plan's, a copy of
 /// the states if the run `saves`, the runtime's, and a margin. An error if the plan has
 /// none.
-Expected<int64_t> memoryOfHost(const Plan &plan, int64_t ranks, int64_t slots,
+Expected<int64_t> memoryOfHost(const Plan &plan, const std::vector<int64_t> &ranksOfHosts,
                                bool saves);
 
 /// An error if the name is none that pods can have.
 Expected<void> checkName(const std::string &name);
 /// The characters of a text that a name may have.
 std::string nameFrom(const std::string &text);
-/// Reads "CLAIM[/SUB/PATH]:/PATH[:ro]".
+/// Reads "CLAIM[/SUB/PATH]:/PATH[:ro]", whose paths have no "..".
 Expected<Volume> readVolume(const std::string &text);
 /// An error if a path of pods is not in a volume that can be written. `option` is named.
 Expected<void> checkWritable(const Deployment &run, const std::string &option,
@@ -75,9 +84,8 @@ std::string jobSetText(const Deployment &run);
 std::string trainJobText(const Deployment &run);
 /// A script for sbatch.
 std::string slurmText(const Deployment &run);
-/// A script that starts the run on these hosts, by name and slots.
-std::string hostsText(const Deployment &run,
-                      const std::vector<std::pair<std::string, int64_t>> &hosts);
+/// A script that starts the run on the named hosts.
+std::string hostsText(const Deployment &run);
 
 } // namespace partita::deploy
 
