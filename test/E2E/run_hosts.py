@@ -45,8 +45,8 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 class Faulty:
     """A cluster of three hosts and the run on them."""
 
-    def __init__(self, work, name, steps):
-        self.work, self.place = work, work.place(name)
+    def __init__(self, work, name, steps, words=()):
+        self.work, self.place, self.words = work, work.place(name), words
         self.folder = f"{work.folder}/cluster-{name}"
         self.there = cluster.Cluster(self.folder, os.path.dirname(work.partita),
                                      has_ssh=work.has_ssh)
@@ -68,7 +68,7 @@ class Faulty:
                  "--hostfile", self.hosts, "--data", f"{self.work.folder}/train.npz", "--seed",
                  SEED, "--steps", str(self.steps), "--save-every", "5", "--resume",
                  "--checkpoint-dir", f"{self.place}/c", "--log", f"{self.place}/log.jsonl",
-                 "--log-dir", f"{self.place}/logs", "--restarts", "5"]
+                 "--log-dir", f"{self.place}/logs", "--restarts", "5", *self.words]
         keys = [(cluster.keys_of(self.folder), "/home/partita/.ssh", True)] if has_ssh else []
         self.launcher = cluster.Pod("launcher", words, {}, [
             (self.work.folder, self.work.folder, False), (self.folder, self.folder, False),
@@ -145,6 +145,12 @@ def host_stopped(run, k):
         lambda: run.signal(k, signal.SIGCONT)
 
 
+def rank_stopped(run, k):
+    """One process of the host; the other ranks wait for it, and tell of themselves."""
+    run.signal(k, signal.SIGSTOP, only="partita")
+    return r"no sign of life of the process for \d s", None
+
+
 def agent_gone(run, k):
     run.signal(k, signal.SIGKILL, only="partita-agent")
     return "its agent is gone", None
@@ -204,11 +210,13 @@ def sshd_gone(run, k):
 
 
 LIVE = {"link down": link_down, "host stopped": host_stopped, "agent gone": agent_gone,
+        "rank stopped": rank_stopped,
         "ssh gone": ssh_gone, "slow link": slow_link, "folder read-only": read_only}
 #: Faults more where hosts have a server of ssh apart from all else.
 WITH_SSH = {"sshd gone": sshd_gone}
 #: Lines of a run that goes on, where these are not of two hosts. "": none was lost.
-GOES_ON = {"agent gone": r"^world of 3 ranks(.|\n)*^world of 3 ranks", "slow link": "",
+GOES_ON = {"agent gone": r"^world of 3 ranks(.|\n)*^world of 3 ranks",
+           "rank stopped": r"^world of 3 ranks(.|\n)*^world of 3 ranks", "slow link": "",
            "folder read-only": ""}
 
 
@@ -223,14 +231,16 @@ def check_given_up(run, k, pids):
 
 def check_live(work, number, kind, k, at, prepared):
     """A fault while the run trains; the line of its results."""
-    run = Faulty(work, f"fault-{number}", STEPS)
+    run = Faulty(work, f"fault-{number}", STEPS,
+                 ["--timeout", "3"] if kind == "rank stopped" else ())
     os.makedirs(f"{run.place}/c")
     for mounts in run.mounts.values():
         mounts.append((f"{run.place}/c", f"{run.place}/c", False))
     try:
         run.start()
         run.await_steps(at)
-        name = re.escape(f"host 'node-{k}': ")
+        name = re.escape(f"rank {k} on host 'node-{k}': " if kind == "rank stopped" else
+                         f"host 'node-{k}': ")
         begin = time.time()
         pattern, back = {**LIVE, **WITH_SSH}[kind](run, k)
         made = time.time() - begin

@@ -125,16 +125,23 @@ private:
   std::string hello() const;
   void beat();
   void wait();
+  void tellStill();
   bool readLauncher();
   void takeRanks();
-  void tell(LineSocket &rank) const { rank.send(std::to_string(leaseEnd)); }
+  struct Rank {
+    LineSocket socket;
+    int number = -1; ///< known once it has been heard
+    Clock::time_point heard = Clock::now();
+  };
+  bool hear(Rank &rank);
+  void tell(Rank &rank) const { rank.socket.send(std::to_string(leaseEnd)); }
 
   const std::string bundle, token;
   const int first;
   FileDescriptor listener;
   FolderWatch folder;
   LineSocket launcher;
-  std::vector<LineSocket> ranks;
+  std::vector<Rank> ranks;
   bool hadRanks = false;
   int64_t leaseEnd = forever;
   std::string told; ///< of the folder
@@ -198,8 +205,17 @@ void Agent::beat() {
     return;
   next = Clock::now() + link::beat;
   launcher.send("beat " + std::to_string(hostTime()) + " " + std::to_string(wallClock()));
+  tellStill();
   if (std::string problem = folder.problem(); problem != told)
     launcher.send("folder " + (told = problem));
+}
+
+void Agent::tellStill() {
+  for (const Rank &rank : ranks)
+    if (const auto silence = Clock::now() - rank.heard;
+        rank.number >= 0 && silence > link::still)
+      launcher.send("still " + std::to_string(rank.number) + " " +
+                    std::to_string(std::chrono::duration<double>(silence).count()));
 }
 
 /// The lease is counted from when its beat was sent, so that the launcher, which has
@@ -213,9 +229,21 @@ bool Agent::readLauncher() {
     const int64_t sent = std::atoll(line->c_str() + word.size());
     const int64_t end = sent + std::chrono::nanoseconds(link::lease).count();
     leaseEnd = leaseEnd == forever ? end : std::max(leaseEnd, end);
-    for (LineSocket &rank : ranks)
+    for (Rank &rank : ranks)
       tell(rank);
   }
+  return isThere;
+}
+
+/// False once the process of the rank has ended.
+bool Agent::hear(Rank &rank) {
+  const bool isThere = rank.socket.read();
+  constexpr std::string_view word = "pulse ";
+  while (auto line = rank.socket.take())
+    if (line->starts_with(word)) {
+      rank.number = std::atoi(line->c_str() + word.size());
+      rank.heard = Clock::now();
+    }
   return isThere;
 }
 
@@ -225,17 +253,17 @@ void Agent::takeRanks() {
         ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (rank.get() < 0)
       break;
-    ranks.emplace_back(std::move(rank));
+    ranks.push_back({LineSocket(std::move(rank))});
     tell(ranks.back());
     hadRanks = true;
   }
-  std::erase_if(ranks, [](LineSocket &rank) { return !rank.read(); });
+  std::erase_if(ranks, [this](Rank &rank) { return !hear(rank); });
 }
 
 void Agent::wait() {
   std::vector<pollfd> waits = {{launcher.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
-  for (LineSocket &rank : ranks)
-    waits.push_back({rank.get(), POLLIN, 0});
+  for (Rank &rank : ranks)
+    waits.push_back({rank.socket.get(), POLLIN, 0});
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now());
   ::poll(waits.data(), waits.size(), std::max(static_cast<int>(left.count()), 1));
 }
@@ -252,9 +280,9 @@ void Agent::run(const std::vector<std::string> &where) {
     ::_exit(0);
   }
   while (hostTime() < leaseEnd) {
+    takeRanks(); // before it is told who is silent: this process may have stood still
     beat();
     wait();
-    takeRanks();
     if (!readLauncher())
       ::_exit(0);
     if (!hadRanks || !ranks.empty())
@@ -294,7 +322,12 @@ static void *keepLease(void *given) {
   std::unique_ptr<Leased> own(static_cast<Leased *>(given));
   LineSocket agent = connectToAgent(*own);
   int64_t end = forever;
+  auto next = Clock::now();
   while (agent.isOpen() || end != forever) {
+    if (agent.isOpen() && Clock::now() >= next) {
+      agent.send("pulse " + std::to_string(own->rank));
+      next = Clock::now() + link::beat;
+    }
     pollfd waits{agent.get(), POLLIN, 0};
     ::poll(&waits, agent.isOpen() ? 1 : 0, 100);
     if (agent.isOpen() && !agent.read())

@@ -2,9 +2,11 @@
 //
 // An agent sends "agent TOKEN RANK VERSION HASH FREE" once (the first rank of its host,
 // the hash of bundle.json, free bytes of memory), "beat TIME CLOCK" four times a second,
+// behind it "still RANK SECONDS" for each rank whose process gives no sign of life,
 // "folder TEXT" when the folder of checkpoints changes (no text: it can be written), and
-// "bye" when its ranks have ended. The launcher sends "lease TIME", which answers a beat,
-// and "more", which only asks for an acknowledgement. TIME is of the agent's clock.
+// "bye" when its ranks have ended. A rank sends "pulse RANK" to its agent as often, which
+// answers with the end of the lease. The launcher sends "lease TIME", which answers a
+// beat, and "more", which only asks for an acknowledgement. TIME is of the agent's clock.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_LIB_RUNTIME_LAUNCH_HOSTLINK_H
@@ -24,6 +26,8 @@ inline constexpr std::chrono::milliseconds beat{250};
 /// Time from a beat that was answered to the end of ranks that hear nothing more; and
 /// from the last line of an agent to the loss of its host.
 inline constexpr std::chrono::milliseconds lease{3000};
+/// Time from a pulse of a rank behind which its process stands still.
+inline constexpr std::chrono::milliseconds still{2000};
 } // namespace link
 
 /// A connection that carries lines and never waits.

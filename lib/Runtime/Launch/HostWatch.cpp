@@ -205,6 +205,7 @@ void HostWatch::take(Host &host, const std::string &line) {
   host.heard = Clock::now();
   host.silence = 0;
   if (kind == "beat") {
+    host.still.clear();
     std::string time;
     int64_t clock = 0;
     words >> time >> clock;
@@ -221,6 +222,11 @@ void HostWatch::take(Host &host, const std::string &line) {
             formatted("%.0f s %s this host's", std::abs(ahead),
                       ahead > 0 ? "ahead of" : "behind"));
     }
+  } else if (kind == "still") {
+    int rank = 0;
+    double silence = 0;
+    if (words >> rank >> silence)
+      host.still[rank] = silence;
   } else if (kind == "folder") {
     const std::string problem = line.size() > 7 ? line.substr(7) : "";
     print("host '" + host.name + "': the folder '" + folder + "' " +
@@ -280,6 +286,17 @@ std::string HostWatch::silent() const {
                                      "cut, or it is off",
                                      host.silence));
   }
+  return text;
+}
+
+std::string HostWatch::stillRanks(double least) const {
+  std::string text;
+  for (const Host &host : hosts)
+    for (const auto &[rank, silence] : host.still)
+      if (silence >= least)
+        text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(rank)) +
+                " on host '" + host.name +
+                formatted("': no sign of life of the process for %.0f s", silence);
   return text;
 }
 

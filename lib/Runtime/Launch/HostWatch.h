@@ -13,6 +13,8 @@
 
 #include "partita/Base/Bundle/Bundle.h"
 
+#include <map>
+
 namespace partita::runtime {
 
 class HostWatch {
@@ -34,6 +36,9 @@ public:
     bool isLost = false, isSure = false;
   };
   const std::optional<Verdict> &verdict() const { return reached; }
+  /// Names the ranks whose processes stand still for so many seconds, or where no number is
+  /// given at all, on hosts that do not; empty: none does.
+  std::string stillRanks(double least = 0) const;
   /// Waits until ranks of hosts that are lost have ended by themselves.
   void awaitLeases() const;
 
@@ -49,7 +54,8 @@ private:
     double leastTrip = 1;                     ///< seconds there and back that were seen
     double slowSince = -1;                    ///< seconds behind the begin; −1: it is not
     bool isSlow = false, isClockTold = false, isUnheardTold = false;
-    std::string difference; ///< from what the launcher has
+    std::string difference;      ///< from what the launcher has
+    std::map<int, double> still; ///< seconds of silence, by rank, as of the last beat
     std::optional<Probe> probe;
   };
   explicit HostWatch(Print print) : print(std::move(print)) {}

@@ -1,6 +1,8 @@
 //===- Hosts.cpp - Ranks on other hosts -----------------------------------===//
 #include "Hosts.h"
 
+#include "partita/Base/Units.h"
+
 #include "Internal.h"
 #include "MpiRun.h"
 #include "partita/Base/Files/File.h"
@@ -65,9 +67,9 @@ Expected<void> runtime::checkHostfile(const std::string &path, int64_t ranks) {
   for (const HostSlots &host : *hosts)
     slots += host.slots;
   if (slots < ranks)
-    return makeError("'" + path + "' has " + std::to_string(slots) + " slots on " +
-                     std::to_string(hosts->size()) + " hosts, the bundle needs " +
-                     std::to_string(ranks));
+    return makeError(
+        "'" + path + "' has " + countText(static_cast<size_t>(slots), "slot") + " on " +
+        countText(hosts->size(), "host") + ", the bundle needs " + std::to_string(ranks));
   return {};
 }
 

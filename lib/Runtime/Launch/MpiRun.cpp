@@ -69,10 +69,12 @@ static void addCheckpointArguments(const CheckpointOptions &o,
 }
 
 static void addDataArguments(const RunOptions &o, std::vector<std::string> &out) {
-  if (o.data.file.empty())
+  if (o.data.files.empty())
     return;
-  out.insert(out.end(), {"--data", o.data.file, "--seed", std::to_string(o.data.seed),
-                         "--last", o.data.last == LastBatch::Pad ? "pad" : "drop"});
+  for (const std::string &file : o.data.files)
+    out.insert(out.end(), {"--data", file});
+  out.insert(out.end(), {"--seed", std::to_string(o.data.seed), "--last",
+                         o.data.last == LastBatch::Pad ? "pad" : "drop"});
   if (o.data.steps)
     out.insert(out.end(), {"--steps", std::to_string(*o.data.steps)});
   if (o.data.epochs)
@@ -86,8 +88,8 @@ static void addDataArguments(const RunOptions &o, std::vector<std::string> &out)
   if (o.data.ahead)
     out.insert(out.end(), {"--steps-ahead", std::to_string(*o.data.ahead)});
   const EvaluationOptions &evaluation = o.data.evaluation;
-  if (!evaluation.file.empty())
-    out.insert(out.end(), {"--eval", evaluation.file});
+  for (const std::string &file : evaluation.files)
+    out.insert(out.end(), {"--eval", file});
   if (evaluation.every > 0)
     out.insert(out.end(), {"--eval-every", std::to_string(evaluation.every)});
   if (!evaluation.best.empty())
@@ -418,8 +420,12 @@ void Supervisor::readMarks() {
     ranksJoined += line.find(mpi::joinedMarker) != std::string_view::npos;
     hasStopped |= line.find(mpi::stoppedMarker) != std::string_view::npos;
     for (std::string_view mark : {mpi::marker, mpi::lostMarker})
-      if (size_t at = line.find(mark); at != std::string_view::npos)
-        over(std::string(line.substr(at + mark.size())), mark == mpi::lostMarker);
+      if (size_t at = line.find(mark); at != std::string_view::npos) {
+        const bool lost = mark == mpi::lostMarker;
+        // A rank that waits for another one tells of itself.
+        std::string still = hosts && lost ? hosts->stillRanks() : std::string();
+        over(still.empty() ? std::string(line.substr(at + mark.size())) : still, lost);
+      }
   }
 }
 
@@ -478,6 +484,11 @@ void Supervisor::watchRanks() {
                " ranks joined the MPI job on the hosts of '" + options.hostfile +
                "' within " + secondsText(limit),
            /*lost=*/true);
+    if (std::string still = hosts->stillRanks(options.timeout); !still.empty()) {
+      logs.line(still);
+      print(still); // ends the job behind the grace of the others
+      over(still, /*lost=*/true);
+    }
     return;
   }
   for (int64_t r = 0; r < page().ranks(); ++r) {
