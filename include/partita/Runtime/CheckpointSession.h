@@ -11,6 +11,7 @@
 #include "partita/Runtime/Checkpoint.h"
 #include "partita/Runtime/Session.h"
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,12 +28,13 @@ Expected<std::string> agreeOnText(Session &session, std::string text);
 class CheckpointFolder {
 public:
   /// Makes the folder if it is not there, and removes what killed writers left in it.
-  /// Waits some seconds for a run that is about to end; an error if another one has it,
-  /// or a newer incarnation. `incarnation`: the number of this start, as its launcher has
-  /// it; 0: the root makes one. An error, too, if a process finds another folder at the
-  /// path than the root.
-  static Expected<CheckpointFolder> open(Session &session, std::string path,
-                                         uint64_t incarnation = 0);
+  /// Waits up to `patience` for a run that is about to end; an error if another one has
+  /// it, or a newer incarnation. `incarnation`: the number of this start, as its launcher
+  /// has it; 0: the root makes one. An error, too, if a process finds another folder at
+  /// the path than the root.
+  static Expected<CheckpointFolder>
+  open(Session &session, std::string path, uint64_t incarnation = 0,
+       std::chrono::milliseconds patience = std::chrono::seconds(10));
   CheckpointFolder(CheckpointFolder &&other) noexcept;
   ~CheckpointFolder();
 
@@ -45,7 +47,7 @@ public:
 
 private:
   explicit CheckpointFolder(std::string path) : folder(std::move(path)) {}
-  Expected<void> lockIt();
+  Expected<void> lockIt(std::chrono::milliseconds patience);
   Expected<void> take(uint64_t given);
   Expected<void> checkShared(Session &session) const;
   std::string folder;

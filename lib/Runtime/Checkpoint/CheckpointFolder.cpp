@@ -54,8 +54,7 @@ CheckpointFolder::~CheckpointFolder() {
 
 /// A run that was killed, or that saves before it ends, gives it back soon. Where folders
 /// cannot be locked, as on some network file systems, whoever starts runs sees to it.
-Expected<void> CheckpointFolder::lockIt() {
-  constexpr auto patience = std::chrono::seconds(10);
+Expected<void> CheckpointFolder::lockIt(std::chrono::milliseconds patience) {
   auto begin = std::chrono::steady_clock::now();
   lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0)
@@ -116,7 +115,8 @@ Expected<void> CheckpointFolder::checkShared(Session &session) const {
 }
 
 Expected<CheckpointFolder> CheckpointFolder::open(Session &session, std::string path,
-                                                  uint64_t incarnation) {
+                                                  uint64_t incarnation,
+                                                  std::chrono::milliseconds patience) {
   CheckpointFolder result(std::move(path));
   std::string problem;
   if (session.isRoot()) {
@@ -125,7 +125,8 @@ Expected<CheckpointFolder> CheckpointFolder::open(Session &session, std::string 
           "cannot create the folder '" + result.folder + "': " + std::strerror(errno);
     else if (auto known = generationsOf(result.folder); !known)
       problem = known.error().message;
-    else if (auto ok = result.lockIt().and_then([&] { return result.take(incarnation); });
+    else if (auto ok = result.lockIt(patience).and_then(
+                 [&] { return result.take(incarnation); });
              !ok)
       problem = ok.error().message;
   }

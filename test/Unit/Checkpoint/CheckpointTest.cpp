@@ -180,7 +180,8 @@ TEST_CASE("checkpoints: a folder has one writer") {
   Folder folder;
   auto session = sessionOf("", plans()[0].states);
   Saving saving(*session, folder / "c", 2);
-  auto second = CheckpointFolder::open(*session, folder / "c");
+  auto second = CheckpointFolder::open(*session, folder / "c", /*incarnation=*/0,
+                                       std::chrono::milliseconds(50));
   REQUIRE(!second);
   CHECK(second.error().message ==
         "another run writes checkpoints into '" + (folder / "c") + "'");
