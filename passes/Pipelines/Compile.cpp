@@ -306,6 +306,10 @@ Expected<void> Compiler::decide() {
   const int part = request.evaluates ? std::max(job.stage, 0) : job.stage;
   Deciding how{request.mode,     request.hints, request.plan,       request.machine,
                request.allToAll, part,          request.told.hints, request.told.explain};
+  // Whoever has asked for a type knows others. The kernels of integers are none in bf16.
+  if (!request.train && !request.compute && !request.plan && !isQuantized &&
+      request.levels.to == Level::L5)
+    how.narrower = DType::BF16;
   return runPasses("",
                    [&](OpPassManager &manager) { manager.addPass(createShardPass(how)); })
       .and_then([&] { return stateFacts(); });

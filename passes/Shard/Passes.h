@@ -27,6 +27,8 @@ struct Deciding {
   /// others, and a plan has a part for each; −1: it is a whole program.
   int stage = -1;
   std::string hintsOutput = {}, explain = {}; ///< empty: none
+  /// Remarks what the plan would take in this type, where the device is faster in it.
+  std::optional<DType> narrower = {};
 };
 
 /// The module has its mesh.

@@ -3,6 +3,7 @@
 
 #include "dialects/Dist/PlanAttributes.h"
 #include "partita/Base/Units.h"
+#include "partita/Search/Narrowed.h"
 #include "partita/Search/Throughput.h"
 #include "partita/Topology/HostFile.h"
 #include "passes/Shard/OptimizerStates.h"
@@ -82,6 +83,29 @@ Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const Machine &machin
       target.reserve = target.topology.device.reserve;
   }
   return target;
+}
+
+std::string partita::narrowedNote(const FlowGraph &graph, const Decision &decision,
+                                  const Machine &machine, DType type) {
+  auto target = planTarget(graph.mesh, machine);
+  if (!target)
+    return {};
+  const Device &device = target->topology.device;
+  const bool isListed = llvm::is_contained(llvm::make_first_range(device.peak), type);
+  if (!isListed || device.peakOf(type) <= device.peakOf(DType::F32))
+    return {};
+  auto placement = Placement::create(graph.mesh, target->topology);
+  if (!placement)
+    return {};
+  const search::NarrowedTimes times = search::narrowedTimes(
+      graph, *placement, {decision.strategies, decision.servings}, type);
+  constexpr double leastGain = 0.02;
+  if (times.share() > 1 - leastGain)
+    return {};
+  return "--compute " + std::string(name(type)) +
+         formatted(" would take %.2f of this plan's time (", times.share()) +
+         durationText(times.after) + " of " + durationText(times.before) +
+         ", both predicted), with the roundings of that type";
 }
 
 PlanCertificate::Bound partita::planBound(const search::Bound &bound) {

@@ -32,6 +32,11 @@ Expected<PlanTarget> planTarget(const Mesh &mesh, const Machine &machine);
 /// "auto: predicted 3.47 ms per run (…) on cpu-core; no plan is faster".
 std::string searchNote(const search::Found &found, const PlanTarget &target);
 
+/// Says what a plan would take in a narrower type; empty: nothing is gained, or the rate
+/// of the device in it is not known, as of this host before `partita calibrate`.
+std::string narrowedNote(const FlowGraph &graph, const Decision &decision,
+                         const Machine &machine, DType type);
+
 /// A bound as a certificate has it.
 PlanCertificate::Bound planBound(const search::Bound &bound);
 

@@ -243,6 +243,10 @@ private:
       return noteNamed(emitError(withSubjects(function.getLoc(), decision.error()),
                                  decision.error().message),
                        **flow, decision.error().message);
+    if (how.narrower)
+      if (std::string note = narrowedNote(graph, *decision, how.machine, *how.narrower);
+          !note.empty())
+        decision->notes.push_back(std::move(note));
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
