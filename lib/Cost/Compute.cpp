@@ -43,11 +43,11 @@ static double trafficSeconds(const Device &device, double bytes, double far,
 }
 
 double partita::matmulSeconds(const Device &device, DType type, const MatmulShape &shape,
-                              double far, double kept) {
+                              double far, double kept, std::optional<DType> products) {
   auto batch = static_cast<double>(shape.batch), m = static_cast<double>(shape.m),
        n = static_cast<double>(shape.n), k = static_cast<double>(shape.k);
   double bytes = batch * (m * k + k * n + m * n) * static_cast<double>(byteWidth(type));
-  return std::hypot(matmulArithmetic(device, type, shape),
+  return std::hypot(matmulArithmetic(device, products.value_or(type), shape),
                     matmulTraffic(device, bytes - kept, far)) +
          device.launch;
 }

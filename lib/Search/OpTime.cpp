@@ -79,7 +79,8 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
     }
   }
   const Device &device = placement.topology().device;
-  double seconds = matmulSeconds(device, type, local, far, kept);
+  const auto products = op.facts.roundsRows ? std::optional(DType::I8) : std::nullopt;
+  double seconds = matmulSeconds(device, type, local, far, kept, products);
   if (streamed[static_cast<size_t>(op.operands[0])] ||
       streamed[static_cast<size_t>(op.operands[1])])
     seconds -= device.launch;

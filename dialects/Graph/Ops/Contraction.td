@@ -42,7 +42,7 @@ def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<D
 def IfExactRows : Condition<"!roundsRows()">;
 
 def Graph_ContractBlocksOp : Graph_InferredOp<"contract_blocks"> {
-  let kernel = "::partita::kernels::OpFacts::engine(false)";
+  let kernel = "::partita::kernels::OpFacts::engine(false, false, roundsRows())";
   let summary = "Product with a matrix of 4-bit numbers in scaled blocks";
   let description = [{
     The matrix [n, k] has numbers q from 0 to 15, two in a byte. Each block of a column's

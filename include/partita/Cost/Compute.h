@@ -42,6 +42,7 @@
 
 #include "partita/Topology/Topology.h"
 
+#include <optional>
 #include <span>
 
 namespace partita {
@@ -61,9 +62,11 @@ double matmulArithmetic(const Device &device, DType type, const MatmulShape &sha
 
 /// Seconds of a matrix product whose operands and result move once; `far` bytes of them
 /// are in memory, the others were touched just now. `kept` bytes do not move: they are
-/// made or used in the same kernel.
+/// made or used in the same kernel. `products`: the type that is multiplied, where that
+/// is not the one in memory.
 double matmulSeconds(const Device &device, DType type, const MatmulShape &shape,
-                     double far = 0, double kept = 0);
+                     double far = 0, double kept = 0,
+                     std::optional<DType> products = std::nullopt);
 
 /// Seconds in which a product's operands and result move, `far` bytes of them from
 /// memory.

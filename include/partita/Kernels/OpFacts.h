@@ -43,6 +43,9 @@ struct OpFacts {
   /// Engine: whether its call, of 8-bit integers, applies functions to their sums in i32,
   /// casts included.
   bool requantizes = false;
+  /// Engine: whether its products are those of rows rounded to 8 bits, whatever type the
+  /// operand has in memory.
+  bool roundsRows = false;
   /// Parameters of the function: Relu has the slope of negative numbers, HardSigmoid its
   /// slope and its offset.
   double alpha = 0, beta = 0;
@@ -77,9 +80,11 @@ struct OpFacts {
     facts.steps = steps, facts.post = post, facts.alpha = alpha, facts.beta = beta;
     return facts;
   }
-  static OpFacts engine(bool takesPostOps, bool requantizes = false) {
+  static OpFacts engine(bool takesPostOps, bool requantizes = false,
+                        bool roundsRows = false) {
     OpFacts facts = of(OpKind::Engine);
     facts.takesPostOps = takesPostOps, facts.requantizes = requantizes;
+    facts.roundsRows = roundsRows;
     return facts;
   }
   static OpFacts row(std::vector<int64_t> dims) {
