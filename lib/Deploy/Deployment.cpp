@@ -119,7 +119,13 @@ std::string deploy::nameFrom(const std::string &text) {
   return name;
 }
 
+static bool goesUp(const std::filesystem::path &path) {
+  return std::find(path.begin(), path.end(), "..") != path.end();
+}
+
 Expected<Volume> deploy::readVolume(const std::string &text) {
+  const tl::unexpected<Error> wrong =
+      makeError("expected CLAIM[/SUB/PATH]:/PATH[:ro], got '" + text + "'");
   Volume volume;
   std::string rest = text;
   if (rest.ends_with(":ro")) {
@@ -137,12 +143,12 @@ Expected<Volume> deploy::readVolume(const std::string &text) {
                              [](char c) { return isOfName(c) || c == '.'; });
   if (!isClaim || volume.path.size() < 2 || volume.path[0] != '/' ||
       volume.path.find(':') != std::string::npos || source.ends_with('/') ||
-      text.find("..") != std::string::npos)
-    return makeError("expected CLAIM[/SUB/PATH]:/PATH[:ro], got '" + text + "'");
+      goesUp(source) || goesUp(volume.path) || volume.subPath.starts_with('/'))
+    return wrong;
   volume.path = std::filesystem::path(volume.path).lexically_normal().string();
   if (volume.path.ends_with('/'))
     volume.path.pop_back();
-  return volume;
+  return volume.path.empty() ? Expected<Volume>(wrong) : volume;
 }
 
 Expected<void> deploy::checkWritable(const Deployment &run, const std::string &option,

@@ -9,7 +9,7 @@
 using namespace partita;
 using namespace partita::search;
 
-/// Whether a value crosses the border of the program.
+/// Tells whether a value crosses the border of the program.
 static bool isOutside(const FlowGraph &graph, const FlowValue &value) {
   auto is = [&](int32_t op, FlowKind kind) {
     return op >= 0 && graph.ops[static_cast<size_t>(op)].kind == kind;

@@ -82,8 +82,8 @@ void train::write(JsonWriter &out, const Loss &loss) {
   out.member("kind", kinds[kind]);
   out.member("of", std::string_view(loss.of));
   out.member("labels", std::string_view(loss.labels));
-  if (loss.axis)
-    out.member("axis", *loss.axis);
+  if ((ofClasses >> kind) & 1)
+    out.member("axis", loss.axis.value_or(-1)); // left out of two dims alone
   if (loss.ignoreIndex)
     out.member("ignore_index", *loss.ignoreIndex);
   if ((ofLogits >> kind) & 1)

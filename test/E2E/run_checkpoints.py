@@ -322,17 +322,35 @@ def check_signals(work, reference):
     text = work.run("zero3", work.place("own-again"), "--restarts", "1", program=mpirun,
                     env=environment, status=1)
     says("^error: --restarts: ranks that an mpirun has started cannot start it again$", text)
+    # Ranks that find other files would train on other rows.
+    place = work.place("own-files")
+    for rank, rows in enumerate((96, 90)):
+        os.mkdir(f"{place}/{rank}")
+        np.savez(f"{place}/{rank}/t.npz", **{name: value[:rows]
+                                             for name, value in work.data.items()})
+    text = work.run("zero3", place, "--steps", "4", "--data", "t*.npz", program=[
+        *mpirun[:-1], "sh", "-c", f'cd {place}/$OMPI_COMM_WORLD_RANK && exec "$0" "$@"',
+        work.command], env=environment, status=1)
+    says("--data: ranks find other rows than rank 0, which has 96: the files that the option "
+         "names must be the same for all$", text)
     print("SIGTERM and SIGINT: saved behind one step", flush=True)
+
+
+def mount_disk(path, size):
+    """Mounts a disk of this size at a new folder; false: that is not allowed here."""
+    os.mkdir(path)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path],
+                          capture_output=True)
+    if done.returncode:
+        print("full disks: skipped, as nothing can be mounted here", flush=True)
+    return done.returncode == 0
 
 
 def check_disks(work):
     """A full disk, and a folder that nobody may write."""
     place = work.place("full")
-    os.mkdir(f"{place}/c")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none",
-                              f"{place}/c"], capture_output=True).returncode == 0
+    mounted = mount_disk(f"{place}/c", "96k")
     if not mounted:
-        print("full disk: skipped, as nothing can be mounted here", flush=True)
         return
     try:
         work.run("zero3", place, "--steps", "2", "--save-every", "1")
@@ -381,11 +399,7 @@ def check_disks(work):
 def check_full_log(work):
     """A log on a disk that is full costs its lines at worst, not the run."""
     place = work.place("full-log")
-    os.mkdir(f"{place}/log")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none",
-                              f"{place}/log"], capture_output=True).returncode == 0
-    if not mounted:
-        print("full disk of a log: skipped, as nothing can be mounted here", flush=True)
+    if not mount_disk(f"{place}/log", "8k"):
         return
     log = f"{place}/log/log.jsonl"
     steps = ["--steps", "60", "--save-every", "10", "--keep", "9", "--log", log]
@@ -413,12 +427,28 @@ def check_full_log(work):
         subprocess.run(["mount", "-o", "remount,size=64m", f"{place}/log"], check=True)
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
-        says(rf"^'{log}' can be written again: no step is missing there$",
+        says(rf"^'{log}' can be written again, and has all lines that waited$",
              ends_with(process, 143))
         with open(log) as file:
             numbers = [json.loads(line)["step"] for line in file]
         if numbers != list(range(1, steps_of(place)[-1] + 1)):
             raise RuntimeError(f"the log has {len(numbers)} lines: {numbers[:5]}…")
+        # A run that is told to end while lines wait, and goes on, says which are missing.
+        subprocess.run(["mount", "-o", "remount,size=8k", f"{place}/log"], check=False)
+        shutil.rmtree(f"{place}/c")
+        os.remove(log)
+        subprocess.run(["mount", "-o", "remount,size=8k", f"{place}/log"], check=True)
+        process = work.start("dp", place, "--steps", "1000000000", *steps[2:])
+        await_steps(process, f"{place}/log", 10)
+        end = time.time() + 60
+        while time.time() < end and max(steps_of(place), default=0) < 60:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        says(rf"^{full}; lines from step \d+ on are lost$", ends_with(process, 143))
+        made = steps_of(place)[-1]
+        subprocess.run(["mount", "-o", "remount,size=64m", f"{place}/log"], check=True)
+        says(rf"^'{log}' lacks lines of steps \d+ to {made}$",
+             work.run("dp", place, "--steps", str(made + 1), "--log", log, "--resume"))
     finally:
         subprocess.run(["umount", "-l", f"{place}/log"], check=True)
     print("a log on a full disk: told, and the run goes on", flush=True)
@@ -571,7 +601,9 @@ def check_words(work):
             (["--save-every", "2", "--checkpoint-dir", ""], "the folder has no name"),
             (["--keep", "0"], "--keep"), (["--grace", "-1"], "--grace"),
             (["--grace", "nan"], "--grace: expected a number of seconds from 0 to 1e9, got "
-             "'nan'"), (["--seed", "-1"], "--seed"),
+             "'nan'"), (["--seed", "-1"], "--seed: expected a whole number from 0 to "
+             "18446744073709551615, got '-1'"), (["--timeout", "nan"], "--timeout: expected a "
+             "number of seconds above 0, got 'nan'"),
             (["--last", "bad"], r"--last: expected drop\|pad, got 'bad'"),
             (["--allow-change", "model"], "--allow-change"),
             (["--on-save-error", "ask"],

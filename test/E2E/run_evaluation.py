@@ -275,7 +275,22 @@ def check_case(work, name):
             name, f"{places[1]}/c/step-{step}", np.load(held), 8))
     if len(set(found.values())) == 1:
         raise RuntimeError(f"{name}: no loss differs: {found}")
+    if name == "mlp":
+        check_several(work, name, model, held, [*usual, "--eval-every", str(EVERY)], found)
     return places[1], held, found
+
+
+def check_several(work, name, model, held, words, found):
+    """Rows that are held out in several files give the losses of one file."""
+    rows, place = np.load(held), work.place(f"{name}-several")
+    count = len(rows[rows.files[0]])
+    for part, (begin, end) in enumerate(((0, 1), (1, count // 2), (count // 2, count))):
+        np.savez(f"{place}/held-{part}.npz", **{it: rows[it][begin:end] for it in rows.files})
+    work.run(name, model, place, *words, "--eval", f"{place}/held-2.npz", "--eval",
+             f"{place}/held-[01].npz")
+    again = {it["step"]: it["eval_loss"] for it in log_of(place) if "eval_loss" in it}
+    if again != found:
+        raise RuntimeError(f"{name}: {again} by several files, {found} by one")
 
 
 def check_tools(work):

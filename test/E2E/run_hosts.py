@@ -146,7 +146,7 @@ def host_stopped(run, k):
 
 
 def rank_stopped(run, k):
-    """One process of the host; the other ranks wait for it, and tell of themselves."""
+    """Stops one process of the host: other ranks wait for it, and tell of themselves."""
     run.signal(k, signal.SIGSTOP, only="partita")
     return r"no sign of life of the process for \d s", None
 

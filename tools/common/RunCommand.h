@@ -242,7 +242,16 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
       ->check(positive)
       ->needs(file);
   command.add_option("--seed", data.seed, "Seed of the order of rows")
-      ->check(CLI::NonNegativeNumber)
+      ->check([](const std::string &text) {
+        uint64_t seed = 0;
+        const char *end = text.data() + text.size();
+        auto [at, failed] = std::from_chars(text.data(), end, seed);
+        const bool isPlain = text.size() == 1 || !text.starts_with('0'); // none is octal
+        return at == end && failed == std::errc() && isPlain
+                   ? std::string()
+                   : "expected a whole number from 0 to 18446744073709551615, got '" +
+                         text + "'";
+      })
       ->capture_default_str()
       ->needs(file);
   addChoice(
@@ -361,6 +370,13 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
   command
       .add_option("--timeout", options.timeout,
                   "Give up on a rank without progress for this many seconds")
+      ->check([](const std::string &text) {
+        double seconds = 0;
+        const bool isNumber = CLI::detail::lexical_cast(text, seconds);
+        return isNumber && seconds > 0 // a NaN is not
+                   ? std::string()
+                   : "expected a number of seconds above 0, got '" + text + "'";
+      })
       ->capture_default_str();
   command
       .add_option("--threads", options.threads,

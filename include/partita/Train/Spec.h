@@ -150,8 +150,8 @@ Expected<Spec> readSpec(const std::string &path);
 /// The same of a text that is called `path`.
 Expected<Spec> parseSpec(const std::string &text, const std::string &path);
 
-/// What the step computes, as JSON on one line with every default written out and
-/// `"complete": true`: two files that ask for the same step give the same text. Members
+/// Computation of the step, as JSON on one line with every default written out and
+/// `"complete": true`: two files that differ in defaults alone give the same text. Members
 /// that say how the step is planned are left out.
 std::string completeText(const Spec &spec);
 

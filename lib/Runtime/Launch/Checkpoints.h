@@ -21,7 +21,8 @@ Expected<std::vector<AllowedChange>> changesOf(const Manifest &was,
                                                const RunIdentity &is,
                                                const std::vector<std::string> &allowed);
 
-/// The first of these differences as a sentence; "": there is none.
+/// The first difference of the specifications, on which the states depend, as a sentence;
+/// "": there is none.
 std::string differenceText(const Manifest &was, const RunIdentity &is);
 
 /// Where a run is: behind so many steps, the next of which takes rows from there on.

@@ -4,11 +4,14 @@
 #include "partita/Base/Bundle/Evaluation.h"
 #include "partita/Base/Files/Json.h"
 #include "partita/Base/Scalar.h"
+#include "partita/Base/Units.h"
 
 #include <algorithm>
 #include <set>
 
+#include <filesystem>
 #include <glob.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace partita;
@@ -40,22 +43,41 @@ std::string runtime::fileText(const std::vector<std::string> &given) {
                            : text + " and " + std::to_string(given.size() - 1) + " more";
 }
 
-/// The files that names and patterns stand for, each once, in the order of their names.
-/// Each rank of a run finds the same ones, as the order is that of bytes.
+/// Raises the soft limit of open files: each file stays open for every input.
+static Expected<void> allowOpenFiles(size_t files, size_t inputs) {
+  constexpr size_t others = 128; // of this process, and of a library of messages
+  const size_t needed = files * inputs + others;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+    return {};
+  limit.rlim_cur = std::min<rlim_t>(needed, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= needed)
+    return {};
+  return makeError(countText(files, "file") + " of " + countText(inputs, "input") +
+                   " are open together, and `ulimit -Hn` allows a process " +
+                   std::to_string(limit.rlim_max) + "; join some of them");
+}
+
+/// The files that names and patterns stand for, each once, in the order of bytes of their
+/// absolute names, however they are given. A link is a file of its own name.
 static Expected<std::vector<std::string>>
 findFiles(const std::vector<std::string> &given) {
   std::set<std::string> found;
+  auto add = [&](const std::string &name) {
+    found.insert(std::filesystem::path(absolutePath(name)).lexically_normal().string());
+  };
   for (const std::string &name : given) {
     const bool isName = name.find_first_of("*?[") == std::string::npos ||
                         ::access(name.c_str(), F_OK) == 0;
     if (isName) {
-      found.insert(name);
+      add(name);
       continue;
     }
     glob_t matches = {};
     const int status = ::glob(name.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &matches);
     for (size_t k = 0; status == 0 && k < matches.gl_pathc; ++k)
-      found.insert(matches.gl_pathv[k]);
+      add(matches.gl_pathv[k]);
     ::globfree(&matches);
     if (status == GLOB_NOMATCH)
       return makeError("there is no file '" + name + "'");
@@ -173,6 +195,8 @@ Expected<DataFeed> DataFeed::open(const RunOptions &options, const EntryInterfac
   auto files = findFiles(options.data.files);
   if (!files)
     return makeError((isHeldOut ? "--eval: " : "--data: ") + files.error().message);
+  if (auto ok = allowOpenFiles(files->size(), entry.inputs.size()); !ok)
+    return makeError((isHeldOut ? "--eval: " : "--data: ") + ok.error().message);
   DataFeed feed;
   for (size_t k = 0; k < entry.inputs.size(); ++k) {
     const std::string &name = entry.inputs[k].name;
@@ -201,6 +225,22 @@ DataFeed::inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const
     result.push_back(source.isFixed || !source.tensor ? source.tensor
                                                       : takeRows(*source.tensor, taken));
   return result;
+}
+
+Expected<void> DataFeed::agree(Session &session, const std::string &option) const {
+  auto sample = sampleHash();
+  if (!sample)
+    return tl::unexpected(sample.error());
+  // The largest of all numbers is the least one, too, where all are equal.
+  const auto own = static_cast<int64_t>(sample->low >> 1);
+  int64_t both[] = {own, -own, session.isRoot() ? rows : 0};
+  if (auto ok = session.agree(both); !ok)
+    return ok;
+  if (both[0] == -both[1])
+    return {};
+  return makeError(option + ": ranks find other rows than rank 0, which has " +
+                   std::to_string(both[2]) +
+                   ": the files that the option names must be the same for all");
 }
 
 Expected<Hash128> DataFeed::sampleHash() const {

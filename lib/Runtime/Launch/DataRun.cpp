@@ -128,7 +128,7 @@ Expected<void> StepLoop::begin(int64_t steps) {
   if (isOver() && session.isRoot())
     print("all " + std::to_string(place.step) + " steps are done");
   if (session.isRoot())
-    if (auto ok = metrics.log.openBehind(data.log, place.step); !ok)
+    if (auto ok = metrics.log.openBehind(data.log, place.step, print); !ok)
       return ok;
   if (!data.checkpoints.stopsOnError)
     metrics.log.waitForRoom(print);
@@ -338,7 +338,11 @@ Expected<void> StepLoop::end() {
   if (checkpoints)
     if (auto ok = checkpoints->close(place, metrics.log.descriptor()); !ok)
       return ok;
-  return metrics.log.close();
+  auto closed = metrics.log.close();
+  if (closed || done.signal == 0)
+    return closed;
+  print(closed.error().message); // the generation is there, and the run goes on with it
+  return {};
 }
 
 Expected<DataSteps> runtime::runOnData(RunParts &parts, int64_t &steps,
@@ -348,5 +352,7 @@ Expected<DataSteps> runtime::runOnData(RunParts &parts, int64_t &steps,
                              {session.info(), session.inputs(), session.outputs()});
   if (!feed)
     return tl::unexpected(feed.error());
+  if (auto ok = feed->agree(session, "--data"); !ok)
+    return tl::unexpected(ok.error());
   return StepLoop(parts, *feed, print).run(steps);
 }

@@ -138,6 +138,8 @@ Expected<Evaluation> Evaluation::open(Session &session, const RunOptions &option
   auto feed = openFeed(options, {session.info(), session.inputs(), session.outputs()});
   if (!feed)
     return tl::unexpected(feed.error());
+  if (auto ok = feed->agree(session, "--eval"); !ok)
+    return tl::unexpected(ok.error());
   auto sample = feed->sampleHash();
   if (!sample)
     return tl::unexpected(sample.error());

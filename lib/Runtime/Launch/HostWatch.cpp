@@ -234,6 +234,7 @@ void HostWatch::take(Host &host, const std::string &line) {
                            : "cannot be written there: " + problem));
   } else if (kind == "bye") {
     host.state = Host::Gone;
+    host.still.clear();
     host.answered = Clock::time_point(); // its ranks have ended
     host.agent.close();
   }
@@ -246,6 +247,7 @@ void HostWatch::hear(Host &host) {
   if (isThere || host.state != Host::Heard)
     return;
   host.state = Host::Gone;
+  host.still.clear();
   host.agent.close();
   lose("host '" + host.name + "': its agent is gone", /*isSure=*/false);
 }

@@ -36,8 +36,8 @@ public:
     bool isLost = false, isSure = false;
   };
   const std::optional<Verdict> &verdict() const { return reached; }
-  /// Names the ranks whose processes stand still for so many seconds, or where no number is
-  /// given at all, on hosts that do not; empty: none does.
+  /// Names the ranks whose processes stand still for so many seconds, or at all where no
+  /// number is given, as the agents of their hosts last said; empty: none does.
   std::string stillRanks(double least = 0) const;
   /// Waits until ranks of hosts that are lost have ended by themselves.
   void awaitLeases() const;

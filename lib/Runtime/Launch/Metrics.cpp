@@ -198,7 +198,7 @@ Expected<void> Metrics::evaluatedBehind(int64_t step, double loss) {
   print("step " + std::to_string(step) + ": eval loss " + formatted("%.6g", loss));
   JsonWriter out(JsonWriter::Style::Compact);
   write(out, loss);
-  return log.amendLast("eval_loss", out.take());
+  return log.amendLast(step, "eval_loss", out.take());
 }
 
 std::string Metrics::notFinite(const std::vector<HostTensor> &outputs) const {

@@ -54,8 +54,9 @@ struct Difference {
 };
 } // namespace
 
-/// By which change a member of a specification may differ; absent: it is free, as it says
-/// how the step is planned, or what is done about numbers that are not finite.
+/// Names the change by which a member of a specification may differ; absent: the member
+/// is free, as it says how the step is planned, or what is done about numbers that are
+/// not finite.
 static std::optional<std::string> allowedBy(std::string_view member) {
   for (std::string_view free :
        {"optimizer_parallel", "recompute", "accumulation", "gradient_norm", "evaluate",
@@ -112,8 +113,9 @@ static void compareSpecifications(const std::string &was, const std::string &is,
   if (was == is)
     return;
   Leaves before = leavesOf(was), after = leavesOf(is);
-  // Older bundles have the file as it was given: what it leaves out is not known here.
-  const bool isSaid = before.contains("complete") == after.contains("complete");
+  // Older bundles have the file as it was given: defaults that it leaves out are not
+  // known here, where the other one says them.
+  const bool wasFull = before.contains("complete"), isFull = after.contains("complete");
   std::map<std::string, std::pair<std::string, std::string>> both;
   const size_t firstOfFile = found.size();
   for (const auto &[path, text] : before)
@@ -123,17 +125,21 @@ static void compareSpecifications(const std::string &was, const std::string &is,
   for (auto &[path, values] : both) {
     auto &[old, now] = values;
     auto by = allowedBy(path.substr(0, path.find_first_of("/[")));
-    if (old == now || !by || (!isSaid && (old.empty() || now.empty())))
+    const bool isUnknown =
+        (old.empty() && isFull && !wasFull) || (now.empty() && wasFull && !isFull);
+    if (old == now || !by || isUnknown)
       continue;
     for (std::string *text : {&old, &now})
       if (text->empty())
         *text = "nothing";
     found.push_back({*by, path, old, now});
   }
-  // Another kind has other members, which say less.
-  std::ranges::stable_partition(
-      found.begin() + static_cast<std::ptrdiff_t>(firstOfFile), found.end(),
-      [](const Difference &it) { return it.name.ends_with("/kind"); });
+  // Another kind has other members, and a scale that is new says more than how it grows.
+  std::ranges::stable_partition(found.begin() + static_cast<std::ptrdiff_t>(firstOfFile),
+                                found.end(), [](const Difference &it) {
+                                  return it.name.ends_with("/kind") ||
+                                         it.name.ends_with("/initial");
+                                });
 }
 
 static std::vector<Difference> differences(const RunIdentity &was,
@@ -157,7 +163,8 @@ static std::vector<Difference> differences(const RunIdentity &was,
 }
 
 std::string runtime::differenceText(const Manifest &was, const RunIdentity &is) {
-  const std::vector<Difference> found = differences(was.run, is);
+  std::vector<Difference> found;
+  compareSpecifications(was.run.specification, is.specification, found);
   return found.empty() ? ""
                        : "it was written with " + found.front().name + " " +
                              found.front().was + ", this run has " + found.front().is;

@@ -5,6 +5,8 @@
 #include "Descriptor.h"
 #include "Internal.h"
 
+#include <deque>
+
 namespace partita::runtime {
 
 class StepLog {
@@ -12,9 +14,9 @@ public:
   /// `append` if the run goes on where another one has stopped. No path: no log.
   Expected<void> open(const std::string &path, bool append);
   /// Opens it behind this step: lines of later steps, and a line that was not finished,
-  /// go.
-  Expected<void> openBehind(const std::string &path, int64_t step);
-  /// From now on a line that cannot be written is no error. Lines wait and are tried
+  /// go. `print` is told where lines of steps before are missing.
+  Expected<void> openBehind(const std::string &path, int64_t step, const Print &print);
+  /// Makes a line that cannot be written no error from now on. Lines wait and are tried
   /// again with the next one; `print` says so once.
   void waitForRoom(const Print &print) { waits = &print; }
   /// −1: there is none.
@@ -22,8 +24,10 @@ public:
   /// Appends a line of a step.
   Expected<void> add(int64_t step, std::string_view line);
   /// Adds a member to the last line, in one write: a line that is cut off would be lost
-  /// where the run goes on once more. No line, or one that has the member, stays.
-  Expected<void> amendLast(const std::string &name, const std::string &value) const;
+  /// where the run goes on once more. A log whose last line is of another step, or has the
+  /// member, stays as it is.
+  Expected<void> amendLast(int64_t step, const std::string &name,
+                           const std::string &value) const;
   /// An error if a line was not written.
   Expected<void> close();
 
@@ -34,8 +38,12 @@ private:
   std::string path;
   FileDescriptor file;
   const Print *waits = nullptr; ///< absent: what cannot be written is an error
-  std::string owed;             ///< not written yet
-  int64_t firstOwed = 0;        ///< the step of its first line; 0: nothing is owed
+  struct Line {
+    int64_t step = 0;
+    std::string text; ///< or what is left of it
+  };
+  std::deque<Line> owed; ///< not written yet
+  bool isTold = false;   ///< that lines wait
 };
 
 } // namespace partita::runtime

@@ -93,7 +93,7 @@ TEST_CASE("train: what a step computes, in full") {
         R"("parameters": {"train": ["w*"], "freeze": ["w1"]})"}) {
     std::string text = completeText(read(with(other)));
     CHECK(text != least);
-    // What is written in full asks for the same.
+    // A text in full asks for the same.
     const std::string complete = R"("complete":true,)";
     CHECK(completeText(read(text.erase(1, complete.size()))) ==
           completeText(read(with(other))));

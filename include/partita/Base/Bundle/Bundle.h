@@ -34,7 +34,7 @@ inline constexpr int64_t bundleFormat = 5;
 /// The specification of a training step, in bundles that have one: what `verify` derives
 /// the step from, wherever the bundle and the file that was given are.
 inline constexpr const char *specificationFileName = "train.json";
-/// What the step of these bundles computes, with every default written out
+/// Computation of the step of these bundles, with every default written out
 /// (train::completeText): runs that go on compare it.
 inline constexpr const char *completeSpecificationFileName = "train-complete.json";
 /// Of this build of Partita.
