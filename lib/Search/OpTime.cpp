@@ -34,6 +34,11 @@ bool search::isMatmul(const FlowOp &op) {
   return false;
 }
 
+/// Summands of 8 bits in whose time a block's sum is converted, its zero point taken off
+/// and it is scaled: six instructions (addByteBlocks of lib/Runtime/Gemm/BlockTiles.h),
+/// each of which could have been four products.
+static constexpr int64_t stepsOfBlock = 24;
+
 /// Loops of both operands and the result are batch, of the first and the result rows, of
 /// the second and the result columns. What is left is summed over: the taps of a
 /// convolution too, which are no loop, so that their number follows from the operations.
@@ -80,6 +85,13 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
   }
   const Device &device = placement.topology().device;
   const auto products = op.facts.roundsRows ? std::optional(DType::I8) : std::nullopt;
+  if (products) {
+    // Sums of a block become numbers and are scaled: its scales are [blocks, n].
+    const int64_t blocks = operandLayout(op.rule, strategy, 2).dims[0].local();
+    const int64_t more = blocks * stepsOfBlock;
+    kept += static_cast<double>(local.batch * (local.m + local.n) * more * widthOf(0));
+    local.k += more; // which moves no bytes
+  }
   double seconds = matmulSeconds(device, type, local, far, kept, products);
   if (streamed[static_cast<size_t>(op.operands[0])] ||
       streamed[static_cast<size_t>(op.operands[1])])
