@@ -237,7 +237,7 @@ struct SerialSteps {
   double ordered = 290;   ///< an entry in a pass of a sort
   double passedOver = 11; ///< an entry that a selection compares with its bound
   double found = 1000;    ///< an entry that it takes
-  double level = 280;     ///< a row's way past a node of a tree
+  double level = 170;     ///< a row's way past a node of a tree
   double pair = 12;       ///< two boxes that are compared
   double collected = 380; ///< a box that is asked whether it is a candidate
   double looked = 1150;   ///< a candidate that is looked at, its box read
