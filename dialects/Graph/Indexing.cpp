@@ -226,20 +226,26 @@ Operation *ScatterElementsOp::materializeLocal(OpBuilder &builder, ValueRange op
 //===-- What ops take in which an element waits for another ---------------===//
 
 /// Such ops do not run in vectors: a step of theirs is as long as many of a kernel that
-/// does (ShardingRuleOpInterface::getKernelSteps). The constants are those of a Zen 4
-/// core that does 62e9 steps a second, measured on rows of 256 to 2,000,000 elements.
+/// does (ShardingRuleOpInterface::getKernelSteps). The constants are nanoseconds times
+/// 115, as measured on a core of 4 GHz that does 115e9 steps a second, by rows of 256 to
+/// 2,000,000 elements (bench/onnxruntime: selections.py, scatters.py, detectors.py).
 namespace {
 struct SerialSteps {
-  double running = 48;     ///< an element of a running sum
-  double scattered = 80;   ///< an update that is looked up, changed and stored
-  double ordered = 390;    ///< an entry in a pass of a sort
-  double passedOver = 6;   ///< an entry that a selection compares with its bound
-  double found = 620;      ///< an entry that it takes
-  double level = 150;      ///< a row's way past a node of a tree
-  double pair = 12;        ///< two boxes that are compared
-  double candidates = 0.5; ///< share of the boxes that are candidates
-  double kept = 1024;      ///< boxes that are kept of a picture, if so many may be
-  double ranked = 64;      ///< entries of a run that one pass sorts
+  double running = 58;    ///< an element of a running sum
+  double scattered = 80;  ///< an update that is looked up, changed and stored
+  double across = 300;    ///< the same where rows are no neighbours in memory
+  double ordered = 290;   ///< an entry in a pass of a sort
+  double passedOver = 11; ///< an entry that a selection compares with its bound
+  double found = 1000;    ///< an entry that it takes
+  double level = 170;     ///< a row's way past a node of a tree
+  double pair = 12;       ///< two boxes that are compared
+  double collected = 380; ///< a box that is asked whether it is a candidate
+  double looked = 1150;   ///< a candidate that is looked at, its box read
+  double heaped = 320;    ///< a candidate that goes into a heap
+  double sifted = 290;    ///< a level of the heap that fills the place of one taken
+  double ranked = 64;     ///< entries of a run that one pass sorts
+  double present = 0.5; ///< share of a row that is there, or a candidate: data say which
+  double kept = 1024;   ///< boxes that are kept of a picture, if so many may be
 };
 constexpr SerialSteps serial;
 } // namespace
@@ -253,14 +259,13 @@ static double sortSteps(double entries) {
 /// best so far.
 static double selectionSteps(const kernels::Selection &selection) {
   const auto entries = static_cast<double>(selection.extent);
-  if (!selection.pays())
-    return sortSteps(entries);
   const auto count = static_cast<double>(selection.count),
-             room = static_cast<double>(selection.room());
+             room = static_cast<double>(selection.room()),
+             sample = static_cast<double>(selection.sample().size);
   const double found = selection.found(), first = std::min(found, room);
   const double fills = (found - first) / (room - count);
-  return serial.passedOver * entries + serial.found * found + sortSteps(first) +
-         serial.ordered * count +
+  return serial.passedOver * entries + serial.ordered * sample + serial.found * found +
+         sortSteps(first) + serial.ordered * count +
          fills * (sortSteps(room - count) + serial.ordered * count);
 }
 
@@ -273,32 +278,65 @@ int64_t graph::detail::runningSteps(Value result) {
 }
 
 int64_t ScatterElementsOp::getKernelSteps() {
-  return stepCount(static_cast<double>(elementCount(shapeOf(getUpdates()))),
-                   serial.scattered);
+  const Shape updates = shapeOf(getUpdates());
+  int64_t behind = 1;
+  for (size_t d = static_cast<size_t>(*normalizeAxis(getAxis(), updates.size())) + 1;
+       d < updates.size(); ++d)
+    behind *= updates[d];
+  return stepCount(static_cast<double>(elementCount(updates)),
+                   behind == 1 ? serial.scattered : serial.across);
+}
+
+/// Whether data say how many elements of a row there are: behind them one number fills
+/// it, which a sort leaves where it is.
+static bool isFilled(Value row) {
+  while (Operation *view = row.getDefiningOp()) {
+    if (auto where = dyn_cast<WhereOp>(view)) {
+      auto fill = where->getOperand(2).getDefiningOp<ConstantOp>();
+      return fill && elementCount(shapeOf(fill.getResult())) == 1;
+    }
+    if (!isa<ReshapeOp>(view))
+      return false;
+    row = view->getOperand(0);
+  }
+  return false;
 }
 
 int64_t SortOp::getKernelSteps() {
   const Shape shape = shapeOf(getInput());
   const int64_t axis = *normalizeAxis(getAxis(), shape.size());
-  const auto entries = static_cast<double>(shape[static_cast<size_t>(axis)]);
-  if (entries == 0)
+  const int64_t extent = shape[static_cast<size_t>(axis)];
+  const auto entries = static_cast<double>(extent);
+  if (extent == 0)
     return 0;
-  const auto count = static_cast<int64_t>(getCount());
-  return stepCount(static_cast<double>(elementCount(shape)) / entries,
-                   count == 0
-                       ? serial.passedOver * entries
-                       : selectionSteps({shape[static_cast<size_t>(axis)], count}));
+  const kernels::Selection selection{extent, static_cast<int64_t>(getCount())};
+  const double there = isFilled(getInput()) ? serial.present * entries : entries;
+  const double steps = selection.count == 0 ? serial.passedOver * entries
+                       : selection.pays()
+                           ? selectionSteps(selection)
+                           : serial.passedOver * entries + sortSteps(there);
+  return stepCount(static_cast<double>(elementCount(shape)) / entries, steps);
 }
 
-/// Pairs of a candidate and a kept one are compared. Data say how many overlap, and how
-/// many of the boxes are candidates: constants stand for both.
+/// Data say how many of the boxes are candidates, and how many overlap. From the best one
+/// on at least those are looked at that are kept, and compared with those that are kept
+/// so far, half of all on average.
+static double suppressionSteps(int64_t boxes, int64_t most) {
+  const double all = static_cast<double>(boxes), candidates = serial.present * all;
+  const double kept = std::min({candidates, serial.kept, static_cast<double>(most)});
+  const bool takesHeap =
+      kernels::Suppression::takesHeap(static_cast<int64_t>(candidates), most);
+  const double order =
+      takesHeap ? serial.heaped * candidates +
+                      serial.sifted * std::log2(std::max(2.0, candidates)) * kept
+                : sortSteps(candidates);
+  return serial.collected * all + order + kept * (serial.looked + serial.pair * kept / 2);
+}
+
 int64_t SuppressOp::getKernelSteps() {
   const Shape shape = shapeOf(getScores());
-  const double boxes = serial.candidates * static_cast<double>(shape[2]);
-  const double kept = std::min({boxes, serial.kept, static_cast<double>(getMost())});
-  return boxes == 0 ? 0
-                    : stepCount(static_cast<double>(shape[0] * shape[1]),
-                                sortSteps(boxes) + serial.pair * boxes * kept / 2);
+  return stepCount(static_cast<double>(shape[0] * shape[1]),
+                   suppressionSteps(shape[2], static_cast<int64_t>(getMost())));
 }
 
 int64_t TreesOp::getKernelSteps() {

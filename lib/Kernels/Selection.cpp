@@ -17,13 +17,18 @@ int64_t Selection::room() const {
   return count + std::max(count, fewWaiting);
 }
 
+/// Of a sample of which fewer than four are wanted on average the bound says little. One
+/// that is large enough takes less than what it leaves out as long as it has no more than
+/// eight entries per one that is wanted: that many are found by the way without a bound.
 Selection::Sample Selection::sample() const {
-  constexpr int64_t least = 256, wanted = 24, fewest = 4, share = 4;
-  const int64_t size = std::clamp(wanted * extent / count, least, std::max(least, count));
+  constexpr int64_t least = 256, wanted = 24, fewest = 4, share = 4, most = 8;
+  int64_t size = std::clamp(wanted * extent / count, least, std::max(least, count));
+  if (size * count < fewest * extent)
+    size = (fewest * extent + count - 1) / count;
+  if (count <= block || size > extent / share || size > std::max(least, most * count))
+    return {};
   const double mean = static_cast<double>(count) * static_cast<double>(size) /
                       static_cast<double>(extent);
-  if (count <= block || size > extent / share || mean < fewest)
-    return {};
   return {size, static_cast<int64_t>(std::ceil(mean + 3 * std::sqrt(mean))) + 1};
 }
 

@@ -29,6 +29,16 @@ static Value along(Compose &c, Value vector, size_t d, size_t rank) {
   return c.reshape(vector, shape);
 }
 
+/// The first elements of a dim with a count: those behind it are behind that of the
+/// result, too, and stay as they are.
+static Value firstOf(Compose &c, Value x, size_t d, int64_t bound) {
+  Value part = graph::Formula(c.builder, c.importer.location).slice(x, d, 0, bound);
+  for (size_t other : c.importer.countedDims(x))
+    if (other != d)
+      c.importer.setCount(part, other, c.importer.countOf(x, other));
+  return part;
+}
+
 Value import::taken(Compose &c, Value x, size_t d, const Size &start, int64_t step,
                     const Size &length) {
   if (!x)
@@ -37,11 +47,15 @@ Value import::taken(Compose &c, Value x, size_t d, const Size &start, int64_t st
   int64_t bound = boundOf(length), extent = c.shape(x)[d];
   if (step == 1 && start == Size(0) && length == importer.sizeOf(x, d))
     return x;
-  x = c.take(importer.whole(x, d, ReduceKind::Sum));
+  const bool isFirst = step == 1 && start == Size(0) && bound < extent;
+  if (!isFirst)
+    x = c.take(importer.whole(x, d, ReduceKind::Sum));
   if (c.failed())
     return nullptr;
-  if (step == 1 && start == Size(0) && bound <= extent) {
-    x = bound == extent ? again(c, x) : c.slice(x, d, 0, bound);
+  if (isFirst) {
+    x = firstOf(c, x, d, bound);
+  } else if (step == 1 && start == Size(0) && bound == extent) {
+    x = again(c, x);
   } else {
     Value place = c.mul(importer.places(bound), static_cast<double>(step));
     place = c.clamp(c.add(place, importer.sizes.valueOf(start)), 0,

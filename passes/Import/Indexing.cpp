@@ -51,7 +51,22 @@ static Value scatterElements(Compose &c, Value data, Value indices, Value update
     return c.concat({scatterElements(c, head, indices, updates, axis, attrs), rest},
                     static_cast<int64_t>(d));
   }
-  return c.op("scatter_elements", {data, indices, updates}, attrs);
+  // Dims behind the axis are one: neighbours in memory are then rows side by side, which
+  // are written together.
+  const bool hasTail = canCut && shape.size() > axis + 2;
+  if (!hasTail)
+    return c.op("scatter_elements", {data, indices, updates}, attrs);
+  auto merged = [&](Value value) {
+    Shape of = c.shape(value);
+    int64_t tail = 1;
+    for (; of.size() > axis + 1; of.pop_back())
+      tail *= of.back();
+    of.push_back(tail);
+    return c.reshape(value, of);
+  };
+  Value result =
+      c.op("scatter_elements", {merged(data), merged(indices), merged(updates)}, attrs);
+  return c.reshape(result, shape);
 }
 
 /// A scatter along dim `axis`, of which data and updates may have counts. Without a kind

@@ -56,15 +56,17 @@ static Value zeroBehind(Compose &c, Value value) {
 }
 
 /// Of a vector of bools. Each place goes to where the running sum says, as a sum with
-/// zeros, so that the vector may be split.
+/// zeros, so that the vector may be split. Zero is added where the condition does not
+/// hold: to an element of its own, since one to which many are added makes each wait for
+/// the one before.
 static Places placesOf(Compose &c, Value condition) {
   if (!condition)
     return {};
   Shape shape = c.shape(condition);
   Value ones = c.cast(condition, c.i64()), none = c.scalar(c.i64(), 0);
-  Value count = c.sum(ones, {0}, false);
-  Value at = c.select(condition, c.sub(runningSum(c, ones), 1), none);
-  Value place = c.select(condition, c.importer.places(shape[0]), none);
+  Value count = c.sum(ones, {0}, false), here = c.importer.places(shape[0]);
+  Value at = c.select(condition, c.sub(runningSum(c, ones), 1), here);
+  Value place = c.select(condition, here, none);
   Value indices = scatterAdd(c, c.zeros(c.i64(), {boundOf(shape[0])}), at, place);
   // Of a constant it is known, and the places are those that there are.
   auto known = count ? c.importer.constantValue(count) : std::nullopt;
@@ -289,6 +291,9 @@ private:
   Expected<void> read();
   /// A scalar of a tensor of one element; null where there is none.
   Value scalarInput(size_t i);
+  Expected<Values> rowsOf(Value kept, Value isKept);
+  /// The same where one batch and class has the boxes: they lie in their places already.
+  Expected<Values> rowsOfOne(Value kept, Value isKept);
 
   Compose c;
   Importer &importer;
@@ -355,6 +360,20 @@ Expected<Values> Suppression::run() {
   Value isKept = c.op("greater_equal", {kept, c.like(kept, 0)});
   if (limit)
     isKept = c.both(isKept, c.less(c.iota(c.i64(), most, 2, 3), limit));
+  return batches * classes == 1 && most > 1 && !importer.constantValue(isKept)
+             ? rowsOfOne(kept, isKept)
+             : rowsOf(kept, isKept);
+}
+
+Expected<Values> Suppression::rowsOfOne(Value kept, Value isKept) {
+  isKept = c.reshape(isKept, {most, 1});
+  Value none = c.zeros(c.i64(), {most, 1});
+  Value box = c.select(isKept, c.reshape(kept, {most, 1}), none);
+  Value count = c.sum(c.cast(isKept, c.i64()), {0, 1}, false);
+  return c.results({counted(c, c.concat({none, none, box}, 1), 0, count)});
+}
+
+Expected<Values> Suppression::rowsOf(Value kept, Value isKept) {
   int64_t perBatch = classes * most, all = batches * perBatch;
   Places places = placesOf(c, c.reshape(isKept, {all}));
   auto divided = [&](Value value, int64_t by) {

@@ -158,8 +158,43 @@ struct ReadParts : OpRewritePattern<SliceOp> {
     return success();
   }
 };
+
+/// gather(concat(a, b), 1) → slice(concat(a, b)): what is looked up at one constant place
+/// of a joined dim is a part of it, as the boxes are among what a suppression gives.
+struct ReadOnePlace : OpRewritePattern<GatherOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(GatherOp op, PatternRewriter &rewriter) const override {
+    auto concat = op.getData().getDefiningOp<ConcatOp>();
+    auto index = op.getIndices().getDefiningOp<ConstantOp>();
+    auto place =
+        index ? dyn_cast<DenseElementsAttr>(index.getValue()) : DenseElementsAttr();
+    const auto rank = shapeOf(op.getData()).size();
+    auto axis = normalizeAxis(static_cast<int64_t>(op.getAxis()), rank);
+    if (!concat || !place || place.getNumElements() != 1 || !axis || op.getMasked())
+      return failure();
+    auto joined = normalizeAxis(static_cast<int64_t>(concat.getAxis()), rank);
+    if (!joined || *joined != *axis)
+      return failure();
+    const auto d = static_cast<size_t>(*axis);
+    Range range{SmallVector<int64_t>(rank, 0), SmallVector<int64_t>(rank, 1),
+                SmallVector<int64_t>(concat.getType().getShape())};
+    const int64_t at = (*place.value_begin<APInt>()).getSExtValue();
+    range.starts[d] = at < 0 ? at + range.sizes[d] : at;
+    if (range.starts[d] < 0 || range.starts[d] >= range.sizes[d])
+      return failure();
+    range.sizes[d] = 1;
+    auto type = RankedTensorType::get(range.sizes, concat.getType().getElementType());
+    Value part = SliceOp::create(rewriter, op.getLoc(), type, concat.getResult(),
+                                 range.starts, range.steps);
+    if (type != op.getType())
+      part = ReshapeOp::create(rewriter, op.getLoc(), op.getType(), part);
+    rewriter.replaceOp(op, part);
+    return success();
+  }
+};
 } // namespace
 
 void partita::addReadParts(RewritePatternSet &patterns) {
-  patterns.add<ReadParts>(patterns.getContext());
+  patterns.add<ReadParts, ReadOnePlace>(patterns.getContext());
 }

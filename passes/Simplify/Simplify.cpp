@@ -3,6 +3,7 @@
 
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
+#include "passes/Simplify/KeepFewer.h"
 #include "passes/Simplify/ReadParts.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -261,6 +262,7 @@ struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
     patterns.add<AbsorbPad, AbsorbTranspose, JoinPads, MergeReshapes, DropUnchanged>(
         &getContext());
     addReadParts(patterns);
+    addKeepFewer(patterns);
     GreedyRewriteConfig config;
     config.enableFolding(false);
     KeepMarks marks;

@@ -35,6 +35,18 @@ struct Selection {
   double found() const;
 };
 
+/// Way to the boxes that a suppression keeps: its candidates are sorted, or lie in a heap
+/// of which only those that are looked at are taken.
+struct Suppression {
+  /// Candidates per box that may be kept from which on there is a heap: as long as all of
+  /// a heap are taken, a sort is no slower.
+  static constexpr int64_t heapShare = 8;
+
+  static bool takesHeap(int64_t candidates, int64_t most) {
+    return candidates / heapShare >= most;
+  }
+};
+
 } // namespace partita::kernels
 
 #endif // PARTITA_KERNELS_SELECTION_H

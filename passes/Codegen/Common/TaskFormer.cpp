@@ -476,6 +476,14 @@ Tensor TaskFormer::ownCopy(Operation *op, Value value) {
   return tensor;
 }
 
+bool TaskFormer::isKeptArgument(Value value) {
+  if (!isa<BlockArgument>(value))
+    return false;
+  const auto storage = static_cast<size_t>(tensorOf(value).storage);
+  return !program.storages[storage].input ||
+         program.storages[storage].space == Space::State;
+}
+
 void TaskFormer::formInPlace(Operation *op, KernelBuilder &builder) {
   Value data = op->getOperand(0), result = op->getResult(0);
   // A new tensor has the memory order of the elements that go into it.
@@ -519,8 +527,8 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
   kernels::OpFacts facts = kernelFactsOf(op);
   KernelBuilder builder(*this, group.domain, group.rowDims);
   builder.setGroup(number);
-  // An argument is a state or a sum: InPlace.cpp makes the result in its place.
-  if (facts.mayChangeInPlace && !isa<BlockArgument>(op->getOperand(0))) {
+  // A state or a sum stays where it is: InPlace.cpp makes the result in its place.
+  if (facts.mayChangeInPlace && !isKeptArgument(op->getOperand(0))) {
     formInPlace(op, builder);
     return success();
   }

@@ -3,6 +3,7 @@
 #include "passes/Codegen/Emit/RowSort.h"
 
 #include "dialects/Graph/Graph.h"
+#include "partita/Kernels/Selection.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -170,10 +171,11 @@ private:
   Passes &p;
 };
 
-/// The candidates of the row, sorted; then from the best on, by one thread, each is
-/// compared with those that are kept, a vector of them at once. Scratch: the scores where
-/// they and a place do not fit into an entry of the sort, and later how many are kept;
-/// two rows of entries, of which one has the places that are kept later; the kept boxes.
+/// The candidates of the row, sorted or in a heap; then from the best on, by one thread,
+/// each is compared with those that are kept, a vector of them at once. Scratch: the
+/// scores where they and a place do not fit into an entry of the sort, and later how many
+/// are kept; two rows of entries, of which one has the places that are kept later; the
+/// kept boxes.
 struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::SuppressOp> {
   int64_t numScratchRows(Operation *) const { return 8; }
 
@@ -200,24 +202,18 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
 
     Value emit() {
       Value candidates = collect();
-      auto isBefore = [&](Value a, Value c) { return comesFirst(a, c); };
-      Value zero = e.integer(0);
-      int64_t slot = MergeSort(p, candidates, e.rowElements(), isBefore,
-                               /*isStrict=*/isPacked && !isMine)
-                         .run({1, zero}, {2, zero}, candidates)
-                         .slot;
-      keptSlot = 3 - slot;
-      auto one = [&] { e.storeRowAt(p.number, 0, e.integer(0), keep(candidates, slot)); };
-      if (isMine) {
-        auto branch = scf::IfOp::create(p.b, p.at, isMine, /*withElseRegion=*/false);
-        OpBuilder::InsertionGuard guard(p.b);
-        p.b.setInsertionPointToStart(&branch.getThenRegion().front());
-        one();
-      } else {
-        one();
-      }
-      e.meet();
-      return e.loadRowAt(p.number, 0, e.integer(0), i64);
+      using Way = kernels::Suppression;
+      if (!isPacked || isMine || !Way::takesHeap(e.rowElements(), mostKept()))
+        return keepSorted(candidates);
+      Value few = e.integer(Way::heapShare * mostKept());
+      Value isFew = compare(e, arith::CmpIPredicate::slt, candidates, few);
+      auto branch = scf::IfOp::create(p.b, p.at, i64, isFew, /*withElseRegion=*/true);
+      OpBuilder::InsertionGuard guard(p.b);
+      p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+      scf::YieldOp::create(p.b, p.at, keepSorted(candidates));
+      p.b.setInsertionPointToStart(&branch.getElseRegion().front());
+      scf::YieldOp::create(p.b, p.at, keepHeaped(candidates));
+      return branch.getResult(0);
     }
 
     int64_t keptSlot = 0;
@@ -225,6 +221,82 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
   private:
     Type scoreType() { return e.computeType(e.node(p.node.args[0]).type); }
     Value add(Value a, Value c) { return arith::AddIOp::create(p.b, p.at, a, c); }
+    Value load(int64_t slot, Value at) { return e.loadRowAt(p.number, slot, at, i64); }
+    int64_t mostKept() { return static_cast<int64_t>(op.getMost()); }
+
+    /// Sorts the candidates and keeps the best; how many.
+    Value keepSorted(Value candidates) {
+      auto isBefore = [&](Value a, Value c) { return comesFirst(a, c); };
+      Value zero = e.integer(0);
+      int64_t slot = MergeSort(p, candidates, e.rowElements(), isBefore,
+                               /*isStrict=*/isPacked && !isMine)
+                         .run({1, zero}, {2, zero}, candidates)
+                         .slot;
+      keptSlot = 3 - slot;
+      auto keepAll = [&] {
+        return keep(candidates, keptSlot, [&](Value i) { return load(slot, i); });
+      };
+      if (!isMine)
+        return keepAll();
+      auto branch = scf::IfOp::create(p.b, p.at, isMine, /*withElseRegion=*/false);
+      {
+        OpBuilder::InsertionGuard guard(p.b);
+        p.b.setInsertionPointToStart(&branch.getThenRegion().front());
+        e.storeRowAt(p.number, 0, e.integer(0), keepAll());
+      }
+      e.meet();
+      return e.loadRowAt(p.number, 0, e.integer(0), i64);
+    }
+
+    /// The same by a heap, of which only those that are looked at are taken: the best few
+    /// of many need no order of the others. Takes as long as a sort where all are.
+    Value keepHeaped(Value candidates) {
+      Value half = arith::ShRUIOp::create(p.b, p.at, candidates, e.integer(1));
+      Value lastParent = add(half, e.integer(-1));
+      forRange(e, e.integer(0), half, e.integer(1), [&](Value i) {
+        Value at = arith::SubIOp::create(p.b, p.at, lastParent, i);
+        sift(at, load(1, at), candidates);
+      });
+      Value kept = keep(candidates, 2, [&](Value i) {
+        Value best = load(1, e.integer(0));
+        Value left = arith::SubIOp::create(p.b, p.at, candidates, add(i, e.integer(1)));
+        sift(e.integer(0), load(1, left), left);
+        return best;
+      });
+      if (keptSlot != 2)
+        forRange(e, e.integer(0), kept, e.integer(1),
+                 [&](Value i) { e.storeRowAt(p.number, keptSlot, i, load(2, i)); });
+      return kept;
+    }
+
+    /// Puts an entry into the heap of `many` in row 1, at a place of which all below are
+    /// in order: what is below and comes first moves up.
+    void sift(Value from, Value entry, Value many) {
+      auto less = [&](Value a, Value c) {
+        return compare(e, arith::CmpIPredicate::slt, a, c);
+      };
+      auto loop = scf::WhileOp::create(
+          p.b, p.at, TypeRange{i64, i64, i64}, ValueRange{from},
+          [&](OpBuilder &, Location, ValueRange carried) {
+            Value twice = add(carried[0], carried[0]);
+            Value left = add(twice, e.integer(1)), right = add(twice, e.integer(2));
+            // A place behind the last is that of the other child, or the first.
+            Value isThere = less(left, many);
+            left = arith::SelectOp::create(p.b, p.at, isThere, left, e.integer(0));
+            right = arith::SelectOp::create(p.b, p.at, less(right, many), right, left);
+            Value one = load(1, left), other = load(1, right);
+            Value isRight = less(other, one);
+            Value child = arith::SelectOp::create(p.b, p.at, isRight, right, left);
+            Value first = arith::MinSIOp::create(p.b, p.at, one, other);
+            scf::ConditionOp::create(p.b, p.at, boxes.both(isThere, less(first, entry)),
+                                     ValueRange{carried[0], child, first});
+          },
+          [&](OpBuilder &, Location, ValueRange at) {
+            e.storeRowAt(p.number, 1, at[0], at[2]);
+            scf::YieldOp::create(p.b, p.at, at[1]);
+          });
+      e.storeRowAt(p.number, 1, loop.getResult(0), entry);
+    }
 
     Value isCandidate() {
       Value score = p.x(), flag = e.value(p.node.args[1]);
@@ -289,9 +361,10 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
       return KernelEmitter::Values(loop.getResults());
     }
 
-    /// From the best entry in row `slot` on; how many are kept.
-    Value keep(Value candidates, int64_t slot) {
-      Value most = e.integer(static_cast<int64_t>(op.getMost()));
+    /// Looks at the entries from the best on, and puts the places of those that it keeps
+    /// into row `into`; how many. `next` gives the entry of this number, one by one.
+    Value keep(Value candidates, int64_t into, llvm::function_ref<Value(Value)> next) {
+      Value most = e.integer(mostKept());
       return loopWhile(
           {e.integer(0), e.integer(0)},
           [&](ValueRange at) {
@@ -299,7 +372,7 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
                               compare(e, arith::CmpIPredicate::slt, at[1], most));
           },
           [&](ValueRange at) {
-            Value place = e.loadRowAt(p.number, slot, at[0], i64);
+            Value place = next(at[0]);
             if (isPacked)
               place = packed::place(p, place);
             Boxes box = boxAt(place);
@@ -310,7 +383,7 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
               p.b.setInsertionPointToStart(&branch.getThenRegion().front());
               scf::YieldOp::create(p.b, p.at, at[1]);
               p.b.setInsertionPointToStart(&branch.getElseRegion().front());
-              store(box, place, at[1]);
+              store(box, place, at[1], into);
               scf::YieldOp::create(p.b, p.at, add(at[1], e.integer(1)));
             }
             return KernelEmitter::Values{add(at[0], e.integer(1)), branch.getResult(0)};
@@ -330,7 +403,7 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
     }
 
     /// A box as the last that is kept. Lanes behind the last have no area.
-    void store(const Boxes &box, Value place, Value kept) {
+    void store(const Boxes &box, Value place, Value kept, int64_t into) {
       Value lane = arith::RemUIOp::create(p.b, p.at, kept, e.integer(lanes));
       auto branch = scf::IfOp::create(
           p.b, p.at, compare(e, arith::CmpIPredicate::eq, lane, e.integer(0)), false);
@@ -339,7 +412,7 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
         p.b.setInsertionPointToStart(&branch.getThenRegion().front());
         e.storeRowVector(p.number, areaSlot, kept, spread(e.constant(type, 0)));
       }
-      e.storeRowAt(p.number, keptSlot, kept, place);
+      e.storeRowAt(p.number, into, kept, place);
       for (int64_t d = 0; d < 2; ++d) {
         e.storeRowAt(p.number, lowSlot + d, kept, box.low[d]);
         e.storeRowAt(p.number, highSlot + d, kept, box.high[d]);

@@ -128,34 +128,85 @@ void MergeSort::merge(Area entries, Area into, int64_t ofFirst, Value extent) {
   mergeAt(p.e.integer(0), entries, into, ofFirst, extent);
 }
 
-/// Two runs of `width`, of each of which the first `count` entries are of interest.
+/// Two runs of `width`, of each of which the first `count` entries are of interest. Each
+/// entry waits for the comparison before it; so runs of which all is wanted are merged
+/// from both ends at once, until the two meet.
 void MergeSort::mergeAt(Value begin, Area from, Area into, int64_t width, Value extent) {
   KernelEmitter &e = p.e;
-  Type i64 = p.b.getI64Type();
-  Value lastEntry = add(extent, e.integer(-1));
-  // An entry behind the end is some other.
-  auto entryAt = [&](Value i) {
-    return e.loadRowAt(p.number, from.slot, add(from.begin, least(i, lastEntry)), i64);
-  };
   Value second = least(add(begin, e.integer(width)), extent);
   Value end = least(add(begin, e.integer(2 * width)), extent);
-  Value leftEnd = least(second, add(begin, count));
-  Value rightEnd = least(end, add(second, count));
-  Value last = least(end, add(begin, count));
-  auto loop =
-      scf::ForOp::create(p.b, p.at, begin, last, e.integer(1), ValueRange{begin, second});
+  Runs runs{from,
+            into,
+            begin,
+            least(second, add(begin, count)),
+            second,
+            least(end, add(second, count)),
+            least(end, add(begin, count))};
+  Value isWhole = compare(e, arith::CmpIPredicate::eq, runs.last, end);
+  Value half = arith::ShRUIOp::create(p.b, p.at, sub(end, begin), e.integer(1));
+  Value fromBoth = arith::SelectOp::create(p.b, p.at, isWhole, half, e.integer(0));
+  Value one = e.integer(1);
+  auto both =
+      scf::ForOp::create(p.b, p.at, e.integer(0), fromBoth, one,
+                         ValueRange{begin, second, sub(second, one), sub(end, one)});
+  {
+    OpBuilder::InsertionGuard guard(p.b);
+    p.b.setInsertionPointToStart(both.getBody());
+    auto at = both.getRegionIterArgs();
+    Value number = both.getInductionVar();
+    auto [i, j] = takeFirst(runs, add(begin, number), at[0], at[1]);
+    auto [k, l] = takeLast(runs, sub(sub(end, one), number), at[2], at[3]);
+    scf::YieldOp::create(p.b, p.at, ValueRange{i, j, k, l});
+  }
+  auto rest =
+      scf::ForOp::create(p.b, p.at, add(begin, fromBoth), sub(runs.last, fromBoth), one,
+                         ValueRange{both.getResult(0), both.getResult(1)});
   OpBuilder::InsertionGuard guard(p.b);
-  p.b.setInsertionPointToStart(loop.getBody());
-  Value i = loop.getRegionIterArgs()[0], j = loop.getRegionIterArgs()[1];
-  Value left = entryAt(i), right = entryAt(j);
+  p.b.setInsertionPointToStart(rest.getBody());
+  auto [i, j] = takeFirst(runs, rest.getInductionVar(), rest.getRegionIterArgs()[0],
+                          rest.getRegionIterArgs()[1]);
+  scf::YieldOp::create(p.b, p.at, ValueRange{i, j});
+}
+
+/// The lesser of the entries at `i` and `j` goes to place `to`; what is next of each run.
+std::pair<Value, Value> MergeSort::takeFirst(const Runs &runs, Value to, Value i,
+                                             Value j) {
+  KernelEmitter &e = p.e;
+  // An entry behind the end is some other.
+  Value end = sub(runs.rightEnd, e.integer(1));
+  Value left = entryAt(runs.from, least(i, end)),
+        right = entryAt(runs.from, least(j, end));
   Value rightFirst = isBefore(right, left);
-  Value leftDone = compare(e, arith::CmpIPredicate::sge, i, leftEnd);
-  Value rightThere = compare(e, arith::CmpIPredicate::slt, j, rightEnd);
+  Value leftDone = compare(e, arith::CmpIPredicate::sge, i, runs.leftEnd);
+  Value rightThere = compare(e, arith::CmpIPredicate::slt, j, runs.rightEnd);
   Value takeRight = arith::AndIOp::create(
       p.b, p.at, rightThere, arith::OrIOp::create(p.b, p.at, leftDone, rightFirst));
-  Value taken = arith::SelectOp::create(p.b, p.at, takeRight, right, left);
-  e.storeRowAt(p.number, into.slot, add(into.begin, loop.getInductionVar()), taken);
-  Value nextI = arith::SelectOp::create(p.b, p.at, takeRight, i, add(i, e.integer(1)));
-  Value nextJ = arith::SelectOp::create(p.b, p.at, takeRight, add(j, e.integer(1)), j);
-  scf::YieldOp::create(p.b, p.at, ValueRange{nextI, nextJ});
+  put(runs.into, to, takeRight, right, left);
+  return {add(i, select(takeRight, e.integer(0), e.integer(1))),
+          add(j, select(takeRight, e.integer(1), e.integer(0)))};
+}
+
+/// The same from the ends: the greater one goes, of equal ones that of the second run.
+std::pair<Value, Value> MergeSort::takeLast(const Runs &runs, Value to, Value i,
+                                            Value j) {
+  KernelEmitter &e = p.e;
+  // So is an entry before the begin; of the second run that is one of the first.
+  Value first = arith::MaxSIOp::create(p.b, p.at, i, runs.begin);
+  Value left = entryAt(runs.from, first), right = entryAt(runs.from, j);
+  Value rightFirst = isBefore(right, left);
+  Value leftThere = compare(e, arith::CmpIPredicate::sge, i, runs.begin);
+  Value rightDone = compare(e, arith::CmpIPredicate::slt, j, runs.second);
+  Value takeLeft = arith::AndIOp::create(
+      p.b, p.at, leftThere, arith::OrIOp::create(p.b, p.at, rightDone, rightFirst));
+  put(runs.into, to, takeLeft, left, right);
+  return {sub(i, select(takeLeft, e.integer(1), e.integer(0))),
+          sub(j, select(takeLeft, e.integer(0), e.integer(1)))};
+}
+
+Value MergeSort::entryAt(Area area, Value place) {
+  return p.e.loadRowAt(p.number, area.slot, add(area.begin, place), p.b.getI64Type());
+}
+
+void MergeSort::put(Area into, Value place, Value isOne, Value one, Value other) {
+  p.e.storeRowAt(p.number, into.slot, add(into.begin, place), select(isOne, one, other));
 }

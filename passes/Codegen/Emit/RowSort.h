@@ -60,8 +60,30 @@ private:
   void rankAt(mlir::Value begin, Area from, Area into, mlir::Value extent);
   void mergeAt(mlir::Value begin, Area from, Area into, int64_t width,
                mlir::Value extent);
+
+  /// Two runs side by side, and the area that they are merged into; places count from the
+  /// begin of an area.
+  struct Runs {
+    Area from, into;
+    mlir::Value begin, leftEnd;   ///< of the first one
+    mlir::Value second, rightEnd; ///< of the second one
+    mlir::Value last;             ///< end of what is merged
+  };
+  std::pair<mlir::Value, mlir::Value> takeFirst(const Runs &runs, mlir::Value to,
+                                                mlir::Value i, mlir::Value j);
+  std::pair<mlir::Value, mlir::Value> takeLast(const Runs &runs, mlir::Value to,
+                                               mlir::Value i, mlir::Value j);
+  mlir::Value entryAt(Area area, mlir::Value place);
+  void put(Area into, mlir::Value place, mlir::Value isOne, mlir::Value one,
+           mlir::Value other);
   mlir::Value add(mlir::Value a, mlir::Value c) {
     return mlir::arith::AddIOp::create(p.b, p.at, a, c);
+  }
+  mlir::Value sub(mlir::Value a, mlir::Value c) {
+    return mlir::arith::SubIOp::create(p.b, p.at, a, c);
+  }
+  mlir::Value select(mlir::Value isOne, mlir::Value one, mlir::Value other) {
+    return mlir::arith::SelectOp::create(p.b, p.at, isOne, one, other);
   }
   mlir::Value least(mlir::Value a, mlir::Value c) {
     return mlir::arith::MinSIOp::create(p.b, p.at, a, c);
