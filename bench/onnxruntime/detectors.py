@@ -8,13 +8,10 @@ usage: detectors.py OUT_DIR [NAME…]
 Of the suppressions alone at least 1000 candidates per class pass the threshold. `spread` and
 `yolo` keep at least 100 of them, in `crowded` all boxes of a class overlap.
 """
-import json
-import pathlib
-import sys
-
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+import cases
 
 RANDOM = np.random.default_rng(11)
 PICTURE = 320
@@ -163,8 +160,8 @@ def faster_rcnn():
 MODELS = {f.__name__: f for f in (spread, crowded, yolo, ssdlite, retinanet, faster_rcnn)}
 
 
-def write(make, folder):
-    nodes, constants, inputs, outputs = make()
+def write(name, folder):
+    nodes, constants, inputs, outputs = MODELS[name]()
     graph = helper.make_graph(
         nodes, folder.name,
         [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
@@ -173,23 +170,8 @@ def write(make, folder):
             n, TensorProto.INT64 if n in ("selected", "labels_kept") else TensorProto.FLOAT,
             None) for n in outputs],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
-    (folder / "inputs").mkdir(parents=True, exist_ok=True)
-    onnx.save(helper.make_model(graph, ir_version=9,
-                                opset_imports=[helper.make_opsetid("", 17)]),
-              folder / "model.onnx")
-    for k, (name, x) in enumerate(inputs.items()):
-        (folder / "inputs" / f"input_{k}.pb").write_bytes(
-            numpy_helper.from_array(x, name).SerializeToString())
-    (folder / "case.json").write_text(json.dumps({"inputs": list(inputs), "shapes": {}}))
-
-
-def main():
-    if sys.argv[1:2] == ["--list"]:
-        print("\n".join(MODELS))
-        return
-    for name in sys.argv[2:] or MODELS:
-        write(MODELS[name], pathlib.Path(sys.argv[1]) / name)
+    cases.save(folder, graph, inputs)
 
 
 if __name__ == "__main__":
-    main()
+    cases.main(MODELS, write)

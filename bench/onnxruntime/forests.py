@@ -5,15 +5,11 @@ features by a seed: folders for compare.py.
 usage: forests.py OUT_DIR [NAME…]
        forests.py --list
 """
-import json
-import pathlib
-import sys
-
 import numpy as np
-import onnx
-from onnx import numpy_helper
 from skl2onnx import to_onnx
 from sklearn import ensemble
+
+import cases
 
 TREES, ROWS, FEATURES, LEARNED = 500, 100_000, 20, 5000
 MODELS = {
@@ -36,21 +32,9 @@ def write(name, folder):
         y = (y > 0).astype(int) + (y > 2)
     estimator.fit(known, y)
     options = {id(estimator): {"zipmap": False}} if name == "classes" else None
-    (folder / "inputs").mkdir(parents=True, exist_ok=True)
-    onnx.save(to_onnx(estimator, known[:1], options=options), folder / "model.onnx")
-    (folder / "inputs/input_0.pb").write_bytes(
-        numpy_helper.from_array(asked, "X").SerializeToString())
-    (folder / "case.json").write_text(json.dumps(
-        {"inputs": ["X"], "shapes": {"X": [ROWS, FEATURES]}}))
-
-
-def main():
-    if sys.argv[1:2] == ["--list"]:
-        print("\n".join(MODELS))
-        return
-    for name in sys.argv[2:] or MODELS:
-        write(name, pathlib.Path(sys.argv[1]) / name)
+    cases.save(folder, to_onnx(estimator, known[:1], options=options), {"X": asked},
+               {"X": [ROWS, FEATURES]})
 
 
 if __name__ == "__main__":
-    main()
+    cases.main(MODELS, write)

@@ -5,13 +5,10 @@ a seed: folders for compare.py.
 usage: scatters.py OUT_DIR [NAME…]
        scatters.py --list
 """
-import json
-import pathlib
-import sys
-
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+
+import cases
 
 #: name: (shape of the data, of the updates, axis, reduction)
 MODELS = {
@@ -45,23 +42,8 @@ def write(name, folder):
         [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
          for n, x in inputs.items()],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, data)])
-    (folder / "inputs").mkdir(parents=True, exist_ok=True)
-    onnx.save(helper.make_model(graph, ir_version=9,
-                                opset_imports=[helper.make_opsetid("", 18)]),
-              folder / "model.onnx")
-    for k, (tensor, x) in enumerate(inputs.items()):
-        (folder / "inputs" / f"input_{k}.pb").write_bytes(
-            numpy_helper.from_array(x, tensor).SerializeToString())
-    (folder / "case.json").write_text(json.dumps({"inputs": list(inputs), "shapes": {}}))
-
-
-def main():
-    if sys.argv[1:2] == ["--list"]:
-        print("\n".join(MODELS))
-        return
-    for name in sys.argv[2:] or MODELS:
-        write(name, pathlib.Path(sys.argv[1]) / name)
+    cases.save(folder, graph, inputs, opset=18)
 
 
 if __name__ == "__main__":
-    main()
+    cases.main(MODELS, write)

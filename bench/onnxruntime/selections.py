@@ -5,13 +5,10 @@ for compare.py.
 usage: selections.py OUT_DIR [NAME…]
        selections.py --list
 """
-import json
-import pathlib
-import sys
-
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+import cases
 
 #: name: (rows, elements of a row, how many are wanted)
 MODELS = {
@@ -36,23 +33,9 @@ def write(name, folder):
         [helper.make_tensor_value_info("values", TensorProto.FLOAT, [rows, count]),
          helper.make_tensor_value_info("places", TensorProto.INT64, [rows, count])],
         [numpy_helper.from_array(np.array([count]), "count")])
-    (folder / "inputs").mkdir(parents=True, exist_ok=True)
-    onnx.save(helper.make_model(graph, ir_version=9,
-                                opset_imports=[helper.make_opsetid("", 17)]),
-              folder / "model.onnx")
     x = np.random.default_rng(3).standard_normal((rows, extent)).astype(np.float32)
-    (folder / "inputs/input_0.pb").write_bytes(
-        numpy_helper.from_array(x, "x").SerializeToString())
-    (folder / "case.json").write_text(json.dumps({"inputs": ["x"], "shapes": {}}))
-
-
-def main():
-    if sys.argv[1:2] == ["--list"]:
-        print("\n".join(MODELS))
-        return
-    for name in sys.argv[2:] or MODELS:
-        write(name, pathlib.Path(sys.argv[1]) / name)
+    cases.save(folder, graph, {"x": x})
 
 
 if __name__ == "__main__":
-    main()
+    cases.main(MODELS, write)

@@ -287,7 +287,7 @@ int64_t ScatterElementsOp::getKernelSteps() {
                    behind == 1 ? serial.scattered : serial.across);
 }
 
-/// Whether data say how many elements of a row there are: behind them one number fills
+/// Tells whether data say how many elements a row has: behind them one number fills
 /// it, which a sort leaves where it is.
 static bool isFilled(Value row) {
   while (Operation *view = row.getDefiningOp()) {

@@ -17,9 +17,10 @@ int64_t Selection::room() const {
   return count + std::max(count, fewWaiting);
 }
 
-/// Of a sample of which fewer than four are wanted on average the bound says little. One
-/// that is large enough takes less than what it leaves out as long as it has no more than
-/// eight entries per one that is wanted: that many are found by the way without a bound.
+/// A sample of which fewer than four are wanted on average gives a bound that says
+/// little. A sample that is large enough takes less than what it leaves out as long as it
+/// has no more than eight entries per one that is wanted: that many are found by the way
+/// without a bound.
 Selection::Sample Selection::sample() const {
   constexpr int64_t least = 256, wanted = 24, fewest = 4, share = 4, most = 8;
   int64_t size = std::clamp(wanted * extent / count, least, std::max(least, count));

@@ -13,7 +13,7 @@ Expected<Optimizer> readOptimizer(const JsonValue &value);
 Expected<Schedule> readSchedule(const JsonValue &value);
 Expected<CommFusion> readFusion(const JsonValue &value);
 
-/// The same as objects with every member that the kind has.
+/// Writes an object with every member that the kind has.
 void write(JsonWriter &out, const Loss &loss);
 void write(JsonWriter &out, const Optimizer &optimizer);
 void write(JsonWriter &out, const Schedule &schedule);

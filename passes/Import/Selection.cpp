@@ -292,7 +292,7 @@ private:
   /// A scalar of a tensor of one element; null where there is none.
   Value scalarInput(size_t i);
   Expected<Values> rowsOf(Value kept, Value isKept);
-  /// The same where one batch and class has the boxes: they lie in their places already.
+  /// Rows where one batch and class has the boxes, which lie in their places already.
   Expected<Values> rowsOfOne(Value kept, Value isKept);
 
   Compose c;

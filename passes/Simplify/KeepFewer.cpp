@@ -72,7 +72,7 @@ static std::optional<size_t> dimBehind(ReshapeOp reshape, size_t dim) {
   return std::nullopt;
 }
 
-/// What `read` says of the uses, at most; ops whose results nobody uses read nothing.
+/// The most that `read` says of a use; ops whose results nobody uses read nothing.
 template <typename Read>
 std::optional<int64_t> BoxesRead::mostOf(Value value, int depth, Read read) {
   constexpr int maxDepth = 32;
@@ -167,7 +167,7 @@ std::optional<int64_t> BoxesRead::byElement(Operation *op, const Boxes &boxes,
   return along({result, boxes.dim + (wide - rank), meaning}, depth);
 }
 
-/// Of the number of boxes: with k boxes at most, min(number, k) is the same.
+/// Follows the number of boxes: with k boxes at most, min(number, k) is the same.
 std::optional<int64_t> BoxesRead::ofNumber(Value number, int depth) {
   return mostOf(number, depth, [&](OpOperand &use) -> std::optional<int64_t> {
     Operation *op = use.getOwner();

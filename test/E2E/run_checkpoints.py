@@ -473,7 +473,7 @@ def check_fits(work, reference):
     work.compile("lr", dp, {}, optimizer={"kind": "adamw", "lr": 1})
     work.compile("scheduled", dp, {}, schedule={"kind": "constant", "warmup_steps": 2})
     work.compile("kind", dp, {}, optimizer={"kind": "adam", "lr": 0.01})
-    # The same step, with what is the default written out, and what is no part of the step.
+    # A step equal to it, with defaults written out, and with what is no part of the step.
     work.compile("written", dp, {}, schedule={"kind": "constant"}, seed=0, compute="f32",
                  batch_norm="batch", gradients="mean", on_nan="stop",
                  comm_fusion={"openstate": False})

@@ -115,7 +115,7 @@ def main():
             if zoo:
                 shutil.copytree(zoo / name, folder)
             else:
-                detectors.write(detectors.MODELS[name], folder)
+                detectors.write(name, folder)
             try:
                 attempt(partita, folder, check_whole if zoo else check_outputs)
             except equality.Unequal as error:

@@ -21,8 +21,8 @@ namespace partita::onnx_model {
 /// `dataFolders` are searched for the external data of `from` before its own folder.
 ///
 /// An error, and nothing is written, if a state has another shape than its initializer,
-/// if no state is one, if one of `weights` is none, as in another model, or if `to` or its
-/// data would replace a file of the model.
+/// if no state is one, if one of `weights` is none, as in another model, or if `to` or
+/// its data would replace a file of the model.
 Expected<size_t> exportModel(const std::string &from, const std::string &states,
                              const std::string &to,
                              const std::vector<std::string> &dataFolders = {},

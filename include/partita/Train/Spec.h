@@ -151,8 +151,8 @@ Expected<Spec> readSpec(const std::string &path);
 Expected<Spec> parseSpec(const std::string &text, const std::string &path);
 
 /// Computation of the step, as JSON on one line with every default written out and
-/// `"complete": true`: two files that differ in defaults alone give the same text. Members
-/// that say how the step is planned are left out.
+/// `"complete": true`: two files that differ in defaults alone give the same text.
+/// Members that say how the step is planned are left out.
 std::string completeText(const Spec &spec);
 
 } // namespace partita::train

@@ -208,8 +208,8 @@ private:
   void formResult(mlir::Value value, BufferSlot &buffer, bool isRead);
   /// The kernel whose root is `op`.
   llvm::LogicalResult formKernel(mlir::Operation *op);
-  /// Whether a value is an argument whose place is that of a result, too: a state, a sum
-  /// over micro-batches or a carried value, not what a request gives.
+  /// Tells whether a value is an argument whose place is that of a result, too: a state,
+  /// a sum over micro-batches or a carried value, not what a request gives.
   bool isKeptArgument(mlir::Value value);
   /// The kernel of an op that changes elements of operand 0 where they lie.
   void formInPlace(mlir::Operation *op, KernelBuilder &builder);

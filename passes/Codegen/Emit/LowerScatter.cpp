@@ -248,8 +248,8 @@ struct SuppressModel : RowOpInterface::ExternalModel<SuppressModel, graph::Suppr
       return e.loadRowAt(p.number, 0, e.integer(0), i64);
     }
 
-    /// The same by a heap, of which only those that are looked at are taken: the best few
-    /// of many need no order of the others. Takes as long as a sort where all are.
+    /// Keeps the best by a heap, of which those that are looked at are taken: the best
+    /// few of many need no order of the others. Takes as long as a sort where all are.
     Value keepHeaped(Value candidates) {
       Value half = arith::ShRUIOp::create(p.b, p.at, candidates, e.integer(1));
       Value lastParent = add(half, e.integer(-1));

@@ -186,11 +186,11 @@ std::pair<Value, Value> MergeSort::takeFirst(const Runs &runs, Value to, Value i
           add(j, select(takeRight, e.integer(1), e.integer(0)))};
 }
 
-/// The same from the ends: the greater one goes, of equal ones that of the second run.
+/// Takes from the ends: the greater one goes, of equal ones that of the second run.
 std::pair<Value, Value> MergeSort::takeLast(const Runs &runs, Value to, Value i,
                                             Value j) {
   KernelEmitter &e = p.e;
-  // So is an entry before the begin; of the second run that is one of the first.
+  // An entry before the begin is read, too; of the second run that is one of the first.
   Value first = arith::MaxSIOp::create(p.b, p.at, i, runs.begin);
   Value left = entryAt(runs.from, first), right = entryAt(runs.from, j);
   Value rightFirst = isBefore(right, left);
