@@ -142,7 +142,8 @@ def peaks(partita, bundle, transport, processes, repeat, mapped=None):
         looked = {} if mapped is None else mapped
         looked.clear()
         seen, late = watched(partita, bundle, transport, repeat, looked)
-        if len(seen) == processes and late:
+        if len(seen) == processes and late and (
+                mapped is None or len(mapped) == processes):
             break
         repeat *= 2
     absent = {process: max(size - resident, 0)
@@ -185,16 +186,21 @@ def watched(partita, bundle, transport, repeat, mapped):
     late = all(ends[process] - last < (ends[process] - first) / 3
                for process, (first, last) in looks.items())
     for process, (first, _) in looks.items():
-        at = steady([look[1:] for look in sizes[process]
-                     if look[0] - first > (ends[process] - first) / 3])
-        late = late and at is not None
+        def behind(share, process=process, first=first):
+            """What is mapped behind this share of the time."""
+            begin = first + share * (ends[process] - first)
+            return steady([look[1:] for look in sizes[process] if look[0] > begin])
+
+        # Where loading takes half of the time, more requests are asked for.
+        half, at = behind(1 / 2), behind(2 / 3)
+        late = late and half and at and half[0] == at[0]
         if at and at[1]:
             mapped[process] = at
     return seen, late
 
 
 def steady(looks):
-    """The last of the looks (size, resident) while the requests ran, which is most of the
+    """The last of the looks (size, resident) while the requests ran, which is most of this
     time: what is mapped has the same size in most of them. While the process ends, mappings
     go one by one. None: too few looks to tell."""
     if len(looks) < 3:
@@ -223,7 +229,7 @@ def main(partita):
             for transport in ("local", "mpi"):
                 processes = 1 if transport == "local" else ranks
                 mapped = {}
-                got = peaks(partita, large, transport, processes, 6, mapped)
+                got = peaks(partita, large, transport, processes, 12, mapped)
                 base = peaks(partita, small, transport, processes, 500)
                 label = f"{mesh or 'one rank'}, {transport}"
                 if len(got) != processes or len(base) != processes:
