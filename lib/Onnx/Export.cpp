@@ -338,6 +338,25 @@ template <typename T> static Expected<T> guarded(const std::string &from, auto r
   }
 }
 
+Expected<std::vector<std::string>>
+onnx_model::initializersOf(const std::string &model,
+                           const std::vector<std::string> &names) {
+  using Names = std::vector<std::string>;
+  return guarded<Names>(model, [&]() -> Expected<Names> {
+    auto file = readModelFile(model);
+    if (!file)
+      return tl::unexpected(file.error());
+    std::set<std::string> known;
+    for (const onnx::TensorProto &tensor : (*file)->proto.graph().initializer())
+      known.insert(tensor.name());
+    Names found;
+    for (const std::string &name : names)
+      if (known.contains(name))
+        found.push_back(name);
+    return found;
+  });
+}
+
 Expected<void> onnx_model::checkExport(const std::string &from, const std::string &to) {
   return guarded<void>(from, [&]() -> Expected<void> {
     auto file = readModelFile(from);

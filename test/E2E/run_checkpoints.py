@@ -686,6 +686,11 @@ def check_forms(work, reference):
          f"no initializer '{lacks}'$",
          convert(folder, "--onnx", f"{out}/no.onnx", "--model", f"{work.folder}/another.onnx",
                  status=1))
+    done = subprocess.run([work.partita, "run", f"{work.folder}/dp", "--data",
+                           f"{work.folder}/train.npz", "--steps", "1", "--export",
+                           f"{work.folder}/no.onnx", "--model", f"{work.folder}/another.onnx"],
+                          capture_output=True, text=True)
+    says("^error: '.*/another.onnx' is another model than the one that was trained", done.stderr)
     says("^error: '.*' has no generation$",
          convert(out, "--safetensors", f"{out}/no.safetensors", status=1))
     says("^error: convert needs --safetensors, --onnx, --schedule-csv or --per-rank-onnx$",

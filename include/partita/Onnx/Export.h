@@ -28,6 +28,10 @@ Expected<size_t> exportModel(const std::string &from, const std::string &states,
                              const std::vector<std::string> &dataFolders = {},
                              const std::vector<std::string> &weights = {});
 
+/// Those of these names that are initializers of a model file's graph.
+Expected<std::vector<std::string>> initializersOf(const std::string &model,
+                                                  const std::vector<std::string> &names);
+
 /// Says before a long run why exportModel would fail for lack of a model or of a place.
 Expected<void> checkExport(const std::string &from, const std::string &to);
 
