@@ -24,8 +24,8 @@ public:
   /// Appends a line of a step.
   Expected<void> add(int64_t step, std::string_view line);
   /// Adds a member to the last line, in one write: a line that is cut off would be lost
-  /// where the run goes on once more. A log whose last line is of another step, or has the
-  /// member, stays as it is.
+  /// where the run goes on once more. A log whose last line is of another step, or has
+  /// the member, stays as it is.
   Expected<void> amendLast(int64_t step, const std::string &name,
                            const std::string &value) const;
   /// An error if a line was not written.
