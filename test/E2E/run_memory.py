@@ -187,11 +187,11 @@ def watched(partita, bundle, transport, repeat, mapped):
                for process, (first, last) in looks.items())
     for process, (first, _) in looks.items():
         def behind(share, process=process, first=first):
-            """What is mapped behind this share of the time."""
+            """Tells what is mapped behind this share of the time."""
             begin = first + share * (ends[process] - first)
             return steady([look[1:] for look in sizes[process] if look[0] > begin])
 
-        # Where loading takes half of the time, more requests are asked for.
+        # More requests are asked for where loading takes half of the time.
         half, at = behind(1 / 2), behind(2 / 3)
         late = late and half and at and half[0] == at[0]
         if at and at[1]:

@@ -28,7 +28,7 @@ Expected<size_t> exportModel(const std::string &from, const std::string &states,
                              const std::vector<std::string> &dataFolders = {},
                              const std::vector<std::string> &weights = {});
 
-/// Those of these names that are initializers of a model file's graph.
+/// Finds which of these names are initializers of a model file's graph.
 Expected<std::vector<std::string>> initializersOf(const std::string &model,
                                                   const std::vector<std::string> &names);
 
