@@ -137,7 +137,8 @@ def peaks(partita, bundle, transport, processes, repeat, mapped=None):
     Whoever looks gets his turn when the machine has one for him: on a busy one a run may
     be over before. It is run again then, with more requests, until there are as many
     `processes` and each was looked at late enough: in the last third of the time for
-    which it was seen, when its first request, which brings the peak, is over."""
+    which it was seen, when its first request, which brings the peak, is over. Where
+    `mapped` lacks one, loading took most of the time, and nothing was resident yet."""
     for _ in range(8):
         looked = {} if mapped is None else mapped
         looked.clear()
@@ -186,21 +187,16 @@ def watched(partita, bundle, transport, repeat, mapped):
     late = all(ends[process] - last < (ends[process] - first) / 3
                for process, (first, last) in looks.items())
     for process, (first, _) in looks.items():
-        def behind(share, process=process, first=first):
-            """Tells what is mapped behind this share of the time."""
-            begin = first + share * (ends[process] - first)
-            return steady([look[1:] for look in sizes[process] if look[0] > begin])
-
-        # More requests are asked for where loading takes half of the time.
-        half, at = behind(1 / 2), behind(2 / 3)
-        late = late and half and at and half[0] == at[0]
+        at = steady([look[1:] for look in sizes[process]
+                     if look[0] - first > (ends[process] - first) / 3])
+        late = late and at is not None
         if at and at[1]:
             mapped[process] = at
     return seen, late
 
 
 def steady(looks):
-    """The last of the looks (size, resident) while the requests ran, which is most of this
+    """The last of the looks (size, resident) while the requests ran, which is most of the
     time: what is mapped has the same size in most of them. While the process ends, mappings
     go one by one. None: too few looks to tell."""
     if len(looks) < 3:
