@@ -24,7 +24,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "test", "E2E")]
 from kills import kill_rank  # noqa: E402
-from run_checkpoints import files_of, losses, says, steps_of  # noqa: E402
+from commands import says  # noqa: E402
+from generations import files_of, losses, steps_of  # noqa: E402
 from run_elastic import Transformer, near, ranks_of, steps_done, wait_for  # noqa: E402
 
 STEPS = 40

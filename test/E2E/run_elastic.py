@@ -25,7 +25,9 @@ import numpy as np
 import cluster
 import tier
 import training_models
-from run_checkpoints import Work, ends_with, losses, says, steps_of
+from commands import ends_with, says
+from generations import losses, steps_of
+from run_checkpoints import Work
 
 SEED = "11"
 

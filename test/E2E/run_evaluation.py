@@ -27,7 +27,7 @@ from onnx import TensorProto, numpy_helper
 
 import tier
 import training_models
-from run_checkpoints import files_of, states_of
+from generations import files_of, states_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "python"))

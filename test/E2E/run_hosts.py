@@ -24,7 +24,7 @@ import time
 
 import cluster
 import tier
-from run_checkpoints import files_of, losses, steps_of
+from generations import files_of, losses, steps_of
 from run_elastic import SEED, Transformer, is_alive, near, steps_done, wait_for
 
 HOSTS, STEPS = 3, 3000

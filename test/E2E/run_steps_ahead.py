@@ -21,8 +21,9 @@ import numpy as np
 import run_checkpoints
 import tier
 import training_models
-from run_checkpoints import (Work, await_steps, ends_with, kill_below, losses, same, says,
-                             states_of, steps_of)
+from commands import await_steps, ends_with, says
+from generations import losses, same, states_of, steps_of
+from run_checkpoints import Work, kill_below
 from run_pipelines import PUBLISHED, Pipeline, arguments_of, fits, published, spec_of
 
 ROWS = [
