@@ -7,6 +7,7 @@
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Base/Scalar.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -64,6 +65,13 @@ static Expected<void> visitTensors(onnx::ModelProto &model, const Visit &visit) 
     if (ok)
       ok = visitNodes(*function.mutable_node(), visit);
   return ok;
+}
+
+static std::set<std::string> initializerNames(const onnx::GraphProto &graph) {
+  std::set<std::string> names;
+  for (const onnx::TensorProto &tensor : graph.initializer())
+    names.insert(tensor.name());
+  return names;
 }
 
 //===----------------------------------------------------------------------===//
@@ -245,9 +253,7 @@ public:
 
 private:
   Expected<void> checkWeights(const std::vector<std::string> &weights) const {
-    std::set<std::string_view> names;
-    for (const onnx::TensorProto &tensor : file.proto.graph().initializer())
-      names.insert(tensor.name());
+    const std::set<std::string> names = initializerNames(file.proto.graph());
     for (const std::string &weight : weights)
       if (!names.contains(weight))
         return makeError("'" + file.path +
@@ -346,13 +352,10 @@ onnx_model::initializersOf(const std::string &model,
     auto file = readModelFile(model);
     if (!file)
       return tl::unexpected(file.error());
-    std::set<std::string> known;
-    for (const onnx::TensorProto &tensor : (*file)->proto.graph().initializer())
-      known.insert(tensor.name());
+    const std::set<std::string> known = initializerNames((*file)->proto.graph());
     Names found;
-    for (const std::string &name : names)
-      if (known.contains(name))
-        found.push_back(name);
+    std::ranges::copy_if(names, std::back_inserter(found),
+                         [&](const std::string &name) { return known.contains(name); });
     return found;
   });
 }

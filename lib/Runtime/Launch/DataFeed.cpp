@@ -193,10 +193,10 @@ Expected<DataFeed> DataFeed::open(const RunOptions &options, const EntryInterfac
   if (!paths)
     return tl::unexpected(paths.error());
   auto files = findFiles(options.data.files);
-  if (!files)
-    return makeError((isHeldOut ? "--eval: " : "--data: ") + files.error().message);
-  if (auto ok = allowOpenFiles(files->size(), entry.inputs.size()); !ok)
-    return makeError((isHeldOut ? "--eval: " : "--data: ") + ok.error().message);
+  auto mayOpen = files ? allowOpenFiles(files->size(), entry.inputs.size())
+                       : Expected<void>(tl::unexpected(files.error()));
+  if (!mayOpen)
+    return makeError((isHeldOut ? "--eval: " : "--data: ") + mayOpen.error().message);
   DataFeed feed;
   for (size_t k = 0; k < entry.inputs.size(); ++k) {
     const std::string &name = entry.inputs[k].name;
@@ -227,17 +227,17 @@ DataFeed::inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const
   return result;
 }
 
-Expected<void> DataFeed::agree(Session &session, const std::string &option) const {
+Expected<Hash128> DataFeed::agree(Session &session, const std::string &option) const {
   auto sample = sampleHash();
   if (!sample)
-    return tl::unexpected(sample.error());
+    return sample;
   // The largest of all numbers is the least one, too, where all are equal.
   const auto own = static_cast<int64_t>(sample->low >> 1);
   int64_t both[] = {own, -own, session.isRoot() ? rows : 0};
   if (auto ok = session.agree(both); !ok)
-    return ok;
+    return tl::unexpected(ok.error());
   if (both[0] == -both[1])
-    return {};
+    return sample;
   return makeError(option + ": ranks find other rows than rank 0, which has " +
                    std::to_string(both[2]) +
                    ": the files that the option names must be the same for all");

@@ -15,9 +15,10 @@ public:
   static Expected<DataFeed> open(const RunOptions &options, const EntryInterface &entry,
                                  bool isHeldOut = false);
 
-  /// An error on all processes if the rows of one differ from those of rank 0, as where a
-  /// host has other files. `option` is "--data" or "--eval". Agrees with all processes.
-  Expected<void> agree(Session &session, const std::string &option) const;
+  /// sampleHash() of all processes; an error on all of them if the rows of one differ
+  /// from those of rank 0, as where a host has other files. `option`: "--data" or
+  /// "--eval".
+  Expected<Hash128> agree(Session &session, const std::string &option) const;
 
   int64_t batch() const { return rowsOfBatch; }
   DataOrder order(const DataOptions &options) const {

@@ -138,9 +138,7 @@ Expected<Evaluation> Evaluation::open(Session &session, const RunOptions &option
   auto feed = openFeed(options, {session.info(), session.inputs(), session.outputs()});
   if (!feed)
     return tl::unexpected(feed.error());
-  if (auto ok = feed->agree(session, "--eval"); !ok)
-    return tl::unexpected(ok.error());
-  auto sample = feed->sampleHash();
+  auto sample = feed->agree(session, "--eval");
   if (!sample)
     return tl::unexpected(sample.error());
   Evaluation made(session, options, used, *entry, std::move(*feed));
