@@ -17,6 +17,13 @@ static bool isOfGradients(Phase phase) {
   return phase == Phase::Weight || phase == Phase::Update;
 }
 
+/// Tells if a call of a trip is in a bucket: a part of the gradient of a sharded weight.
+/// Only so few layers' gradients are whole. Others wait where they start.
+static bool isShardOfGradient(const Op &op) {
+  return op.phase == Phase::Weight && op.call->kind == CallKind::ReduceScatter &&
+         op.call->layer >= 0;
+}
+
 /// By op, whether nothing but the end of the program and ops that may wait read it.
 static std::vector<bool> areReadLate(const std::vector<Op> &ops) {
   std::vector<bool> result(ops.size(), true);
@@ -39,7 +46,8 @@ Facts::Facts(const std::vector<Op> &ops, bool makesBuckets)
       readsMember |= isMember[r] || isLate[r];
     }
     // A metric's sum goes with the first gradients.
-    isMember[o] = makesBuckets && op.call && (isOfGradients(op.phase) || readLate[o]);
+    isMember[o] = op.call && (makesBuckets ? isOfGradients(op.phase) || readLate[o]
+                                           : isShardOfGradient(op));
     isLate[o] = readsMember && isOfGradients(op.phase);
     depth[o] += isMember[o];
   }

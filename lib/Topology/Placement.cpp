@@ -35,6 +35,19 @@ struct Strides {
 };
 } // namespace
 
+/// Device numbers from one index of the axis to the next.
+static int64_t strideOf(const Mesh &mesh, const AxisRef &ref) {
+  int64_t stride = mesh.axes()[static_cast<size_t>(ref.axis)].size / (ref.pre * ref.size);
+  for (size_t i = static_cast<size_t>(ref.axis) + 1; i < mesh.axes().size(); ++i)
+    stride *= mesh.axes()[i].size;
+  return stride;
+}
+
+/// Indices of a run of devices that stay inside one unit of so many devices.
+static int64_t insideOf(int64_t stride, int64_t size, int64_t unit) {
+  return unit % stride == 0 ? std::gcd(size, unit / stride) : 1;
+}
+
 /// The device numbers of a list of axes, neighbours joined: {dp, tp} of a whole mesh is
 /// one row of all devices, however its sizes fit the levels.
 static std::vector<Strides> stridesOf(const Mesh &mesh, const AxisList &axes) {
@@ -42,11 +55,7 @@ static std::vector<Strides> stridesOf(const Mesh &mesh, const AxisList &axes) {
   for (const AxisRef &ref : axes) {
     if (ref.size == 1)
       continue;
-    int64_t stride =
-        mesh.axes()[static_cast<size_t>(ref.axis)].size / (ref.pre * ref.size);
-    for (size_t i = static_cast<size_t>(ref.axis) + 1; i < mesh.axes().size(); ++i)
-      stride *= mesh.axes()[i].size;
-    result.push_back({stride, ref.size});
+    result.push_back({strideOf(mesh, ref), ref.size});
   }
   std::sort(result.begin(), result.end(),
             [](const Strides &a, const Strides &b) { return a.stride < b.stride; });
@@ -68,7 +77,7 @@ Span Placement::span(const AxisList &axes) const {
     for (size_t l = 0; l < devices->levels.size(); ++l) {
       int64_t inner = unit;
       unit *= devices->levels[l].size;
-      int64_t inside = unit % run.stride == 0 ? std::gcd(run.size, unit / run.stride) : 1;
+      int64_t inside = insideOf(run.stride, run.size, unit);
       // Members of this digit are run.stride · below apart; unless the units of the level
       // inside divide that, two of them may share one.
       if (inside > below && (run.stride * below) % inner != 0)
@@ -76,6 +85,20 @@ Span Placement::span(const AxisList &axes) const {
       result.members[l] *= inside / below;
       below = inside;
     }
+  }
+  return result;
+}
+
+GroupLevels Placement::divide(const AxisList &axes, size_t level) const {
+  const int64_t unit = level == 0 ? 1 : devices->unit(level - 1);
+  GroupLevels result;
+  for (const AxisRef &ref : axes) {
+    const int64_t inside = insideOf(strideOf(*ranks, ref), ref.size, unit);
+    const int64_t units = ref.size / inside;
+    if (units > 1)
+      result.across.push_back({ref.axis, ref.pre, units});
+    if (inside > 1)
+      result.within.push_back({ref.axis, ref.pre * units, inside});
   }
   return result;
 }

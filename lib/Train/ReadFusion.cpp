@@ -80,8 +80,5 @@ Expected<CommFusion> train::readFusion(const JsonValue &value) {
                     read.kinds[k], readKind);
   if (!ok)
     return tl::unexpected(ok.error());
-  if (!isOpen)
-    for (CommFusion::Kind &kind : read.kinds)
-      kind = {{Fusion::Mode::Alone}, {}};
-  return read;
+  return isOpen ? read : CommFusion::closed();
 }

@@ -358,12 +358,31 @@ Expected<void> Compiler::partition() {
                 : completeConversions().and_then([&] { return cutStep(); }).and_then([&] {
                     return runPasses("03-partitioned", buildRanksPipeline);
                   });
+  if (ok && request.levels.from < Level::L3)
+    ok = checkPrice();
+  if (ok)
+    ok = splitCollectives();
   if (!ok)
     return ok;
   summarize();
   plan.entry().stages[0].collectives = report.collectives;
   report.work = plan.entry().stages[0].work;
-  return request.levels.from < Level::L3 ? checkPrice() : Expected<void>();
+  return {};
+}
+
+/// Writes collectives as several where the request asks for levels or for few groups.
+Expected<void> Compiler::splitCollectives() {
+  if (!request.hierarchical && request.commReuse == 0)
+    return {};
+  if (request.hierarchical && !request.machine.cluster)
+    return makeError("--hierarchical needs --cluster, whose levels say which ranks are "
+                     "near each other");
+  return runPasses("", [&](OpPassManager &manager) {
+    manager.addPass(createSplitCollectivesPass(
+        request.hierarchical ? request.machine.cluster : std::nullopt,
+        request.commReuse));
+    manager.addPass(createVerifyPartitionedPass());
+  });
 }
 
 Expected<void> Compiler::schedule() {

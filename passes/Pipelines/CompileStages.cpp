@@ -673,8 +673,7 @@ private:
       product.module = assembleStages(program, {places.order, sliced, outputs});
     }
     return product.runPasses("04-scheduled", [&](OpPassManager &manager) {
-      buildCompleteSchedulesPipeline(manager,
-                                     trains() ? now.communication() : std::nullopt);
+      buildCompleteSchedulesPipeline(manager, now.communication());
     });
   }
 

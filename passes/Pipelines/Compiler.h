@@ -205,6 +205,7 @@ private:
   Expected<void> readLevel(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &verifiers);
   Expected<void> checkPrice();
+  Expected<void> splitCollectives();
   void summarize();
 
   const Job &job;

@@ -88,7 +88,8 @@ void partita::buildSchedulePipeline(OpPassManager &manager,
                                     const std::optional<CommunicationOrder> &order) {
   manager.addPass(createSchedulePass());
   if (order)
-    manager.addPass(createOrderCommunicationPass(order->fusion, order->inFlight));
+    manager.addPass(
+        createOrderCommunicationPass(order->fusion, order->inFlight, order->mostCalls));
   manager.addPass(createVerifyScheduledPass());
 }
 
@@ -96,7 +97,8 @@ void partita::buildCompleteSchedulesPipeline(
     OpPassManager &manager, const std::optional<CommunicationOrder> &order) {
   manager.addPass(createCompleteSchedulesPass());
   if (order)
-    manager.addPass(createOrderCommunicationPass(order->fusion, order->inFlight));
+    manager.addPass(
+        createOrderCommunicationPass(order->fusion, order->inFlight, order->mostCalls));
   manager.addPass(createVerifyScheduledPass());
 }
 

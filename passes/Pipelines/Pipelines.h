@@ -43,6 +43,7 @@ void buildRanksPipeline(mlir::OpPassManager &manager);
 struct CommunicationOrder {
   train::CommFusion fusion = {};
   int64_t inFlight = 2;
+  int64_t mostCalls = 0; ///< distinct ones; 0: any number
 };
 /// L3 to L4 and its gate: the program runs once. Without `order` collectives stay where
 /// they are.

@@ -118,6 +118,11 @@ struct Request {
   std::optional<int64_t> accuracyLevel = {};
   /// Collectives of a step that may be in flight where another starts.
   int64_t commInFlight = 2;
+  /// Distinct communication calls, and groups of ranks, that a program may have at most;
+  /// 0: any number.
+  int64_t commReuse = 0;
+  /// Collectives over several levels of the cluster work within a unit, then across.
+  bool hierarchical = false;
   bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
   Cut cut = {};
   Target target = {};

@@ -44,11 +44,15 @@ Job Job::upTo(Level level) const {
 }
 
 std::optional<CommunicationOrder> Job::communication() const {
-  if (!feedback.makesBuckets)
+  if (!feedback.makesBuckets && request.commReuse == 0)
     return std::nullopt;
-  return CommunicationOrder{request.train ? request.train->spec.commFusion
-                                          : train::CommFusion(),
-                            request.commInFlight};
+  CommunicationOrder order{.inFlight = request.commInFlight,
+                           .mostCalls = request.commReuse};
+  if (!feedback.makesBuckets)
+    order.fusion = train::CommFusion::closed();
+  else if (request.train)
+    order.fusion = request.train->spec.commFusion;
+  return order;
 }
 
 static Expected<std::vector<onnx_model::Model>>

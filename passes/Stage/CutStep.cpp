@@ -3,6 +3,7 @@
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "passes/Stage/Stages.h"
 
@@ -272,7 +273,12 @@ private:
     return op && op->getNumOperands() != 0 ? placeOf[op] : Place{Place::Forward};
   }
 
-  Shared carriedBuffer(unsigned i) { return {"carried" + std::to_string(i), {}}; }
+  Shared carriedBuffer(unsigned i) {
+    Shared buffer{"carried" + std::to_string(i), {}};
+    if (Attribute parameter = micro.getArgAttr(i, parameterAttr))
+      buffer.attrs.set(parameterAttr, parameter);
+    return buffer;
+  }
 
   Place lastBegin() {
     Place last{Place::Begin, 0};

@@ -6,6 +6,7 @@
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Comm/Reuse.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 
 #include "mlir/IR/Builders.h"
@@ -65,13 +66,41 @@ Weights weightsIn(ModuleOp module) {
   return weights;
 }
 
+/// Numbers of communications that one prepared call may serve.
+class Forms {
+public:
+  /// −1: the op is no communication.
+  int32_t of(Operation *op) {
+    auto call = dyn_cast<comm::CommOpInterface>(op);
+    if (!call || call.getReceivedElements() == 0)
+      return -1;
+    std::vector<const void *> key{op->getName().getAsOpaquePointer(),
+                                  op->getOperand(0).getType().getAsOpaquePointer()};
+    for (StringAttr name : op->getName().getAttributeNames())
+      if (Attribute value = op->getAttr(name); value && name != "epoch")
+        key.push_back(value.getAsOpaquePointer());
+    return numbers.try_emplace(std::move(key), static_cast<int32_t>(numbers.size()))
+        .first->second;
+  }
+
+private:
+  std::map<std::vector<const void *>, int32_t> numbers;
+};
+
 /// A function of a training step, as lib/Comm sees it.
 class Step {
 public:
-  Step(func::FuncOp function, ArrayRef<StringAttr> trained, const Weights &weights)
-      : function(function), block(function.front()), weights(weights), trained(trained) {
+  Step(func::FuncOp function, SmallVector<StringAttr> trainedOnes, const Weights &weights,
+       Forms &forms)
+      : function(function), block(function.front()), weights(weights),
+        trained(std::move(trainedOnes)) {
     for (auto [number, name] : llvm::enumerate(trained))
       parameterOf[name] = number;
+    for (const BlockArgument argument : function.getArguments())
+      if (auto sum = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
+                                                           parameterAttr);
+          sum && !dist::argumentState(function, argument.getArgNumber()))
+        sums[argument] = sum;
     for (const BlockArgument argument : function.getArguments())
       if (StringAttr weight = weights.lookup(argument))
         if (auto layout = dist::argumentLayout(function, argument.getArgNumber()))
@@ -80,12 +109,16 @@ public:
       numbers[&op] = static_cast<int32_t>(ops.size());
       ops.push_back(&op);
     }
-    for (Operation *op : ops)
+    for (Operation *op : ops) {
       described.push_back(describe(op));
+      described.back().form = forms.of(op);
+    }
     keepStates();
   }
 
   const std::vector<buckets::Op> &description() const { return described; }
+  const SmallVector<StringAttr> &parameters() const { return trained; }
+  Block *body() const { return &block; }
 
   /// Brings the function into this order.
   void apply(const buckets::Order &order) {
@@ -171,11 +204,12 @@ private:
   }
 
   /// The gradient of a weight that lies in parts goes to where these are.
-  void describeGradient(ArrayRef<AxisRef> axes, buckets::Call &call) {
+  void describeGradient(const AxisList &axes, buckets::Call &call) {
     StringAttr weight = trained[static_cast<size_t>(call.parameter)];
-    const AxisList parts = shardedOver.lookup(weight);
-    if (llvm::all_of(
-            axes, [&](const AxisRef &axis) { return llvm::is_contained(parts, axis); }))
+    const AxisList parts = primes(shardedOver.lookup(weight));
+    if (llvm::all_of(primes(axes), [&](const AxisRef &axis) {
+          return llvm::is_contained(parts, axis);
+        }))
       call.layer = layerNumber(weight);
   }
 
@@ -184,22 +218,28 @@ private:
         .first->second;
   }
 
-  /// The parameter that an update of what the collective gives is for, or one that made
-  /// what it is given.
+  /// The parameter that an op belongs to, or to whose sum of gradients it adds; −1: none.
+  int32_t parameterAt(Operation *op) const {
+    auto name = op->getAttrOfType<StringAttr>(parameterAttr);
+    for (Value operand : op->getOperands())
+      if (!name)
+        name = sums.lookup(operand);
+    auto found = parameterOf.find(name);
+    return found == parameterOf.end() ? -1 : static_cast<int32_t>(found->second);
+  }
+
+  /// The parameter that an update or a sum of what the collective gives is for, or one
+  /// that made what it is given.
   int32_t parameterFor(Operation *op) const {
-    auto named = [&](Operation *at) {
-      auto found = parameterOf.find(at->getAttrOfType<StringAttr>(parameterAttr));
-      return found == parameterOf.end() ? -1 : static_cast<int32_t>(found->second);
-    };
     SmallVector<Operation *> next{op};
     for (size_t i = 0; i < next.size() && i < 64; ++i)
       for (Operation *user : next[i]->getUsers()) {
-        if (int32_t number = user->hasAttr(parameterAttr) ? named(user) : -1; number >= 0)
+        if (int32_t number = parameterAt(user); number >= 0)
           return number;
         next.push_back(user);
       }
     Operation *maker = op->getOperand(0).getDefiningOp();
-    return maker && maker->hasAttr(parameterAttr) ? named(maker) : -1;
+    return maker ? parameterAt(maker) : -1;
   }
 
   StartOp start(OpBuilder &builder, ArrayRef<int32_t> bucket) {
@@ -238,9 +278,11 @@ private:
   std::vector<Operation *> ops;
   llvm::DenseMap<Operation *, int32_t> numbers;
   std::map<std::string, int32_t> keys, layers;
-  ArrayRef<StringAttr> trained; ///< parameters
+  SmallVector<StringAttr> trained; ///< parameters
   llvm::DenseMap<StringAttr, size_t> parameterOf;
   llvm::DenseMap<StringAttr, AxisList> shardedOver; ///< by a weight's name
+  /// By argument that is a sum of gradients of micro-batches, the parameter's name.
+  llvm::DenseMap<Value, StringAttr> sums;
   std::vector<buckets::Op> described;
 };
 
@@ -271,41 +313,70 @@ FailureOr<buckets::Fusion> resolve(const train::CommFusion::Kind &kind, StringRe
   return fusion;
 }
 
-struct OrderCommunicationPass
-    : partita::impl::OrderCommunicationPassBase<OrderCommunicationPass> {
-  using OrderCommunicationPassBase::OrderCommunicationPassBase;
-  OrderCommunicationPass(train::CommFusion fusion, int64_t inFlight)
-      : fusion(std::move(fusion)) {
-    this->inFlight = static_cast<int>(inFlight);
+/// Puts the functions of one module in order.
+class Ordering {
+public:
+  Ordering(ModuleOp module, const train::CommFusion &fusion,
+           const buckets::Options &options)
+      : module(module), fusion(fusion), options(options), weights(weightsIn(module)) {}
+
+  /// `mostCalls`: distinct ones; 0 is any number.
+  LogicalResult run(int64_t mostCalls) {
+    if (failed(describe()))
+      return failure();
+    const std::set<int32_t> elsewhere = formsElsewhere();
+    buckets::Orders orders = buckets::ordersOf(functions, elsewhere);
+    if (mostCalls > 0 && failed(limit(mostCalls, orders, elsewhere)))
+      return failure();
+    llvm::MapVector<Operation *, Told> told;
+    for (auto [step, order, program] : llvm::zip_equal(steps, orders.orders, programs)) {
+      if (!order.buckets.empty())
+        step->apply(order);
+      if (program)
+        told[program].add(order);
+    }
+    for (auto &[program, sums] : told)
+      tell(cast<ProgramOp>(program), sums);
+    return success();
   }
 
-  void runOnOperation() override {
-    buckets::Options options;
-    options.maxInFlight = inFlight;
-    options.autoBuckets = autoBuckets;
-    options.minBytes = minBytes;
-    options.minSplit = minSplit;
-    weights = weightsIn(getOperation());
-    for (auto program : getOperation().getOps<ProgramOp>()) {
-      llvm::SetVector<Operation *> steps;
+  int64_t numCollectives = 0, numCalls = 0; ///< of functions that update parameters
+
+private:
+  /// Describes the functions that are put in order: steps of programs, then trips.
+  LogicalResult describe() {
+    llvm::SetVector<Operation *> known;
+    for (auto program : module.getOps<ProgramOp>())
       for (auto segment : program.getBody().front().getOps<SegmentOp>())
-        if (func::FuncOp function = segment.callee(); partOf(function) == Part::Step)
-          steps.insert(function);
-      Told told;
-      for (Operation *step : steps)
-        if (failed(order(cast<func::FuncOp>(step), options, told)))
-          return signalPassFailure();
-      tell(program, told);
-    }
-    options.makesBuckets = false;
-    SmallVector<func::FuncOp> trips; // of modules of programs, too
-    getOperation().walk([&](func::FuncOp function) {
-      if (partOf(function) == Part::Trip)
-        trips.push_back(function);
+        if (func::FuncOp function = segment.callee(); partOf(function) == Part::Step &&
+                                                      known.insert(function) &&
+                                                      failed(describe(function, program)))
+          return failure();
+    // Of modules of programs, too.
+    WalkResult described = module.walk([&](func::FuncOp function) {
+      return partOf(function) == Part::Trip ? WalkResult(describe(function, {}))
+                                            : WalkResult::advance();
     });
-    for (func::FuncOp trip : trips)
-      if (Told told; failed(order(trip, options, told)))
-        return signalPassFailure();
+    return failure(described.wasInterrupted());
+  }
+
+  /// `program`: null for a trip.
+  LogicalResult describe(func::FuncOp function, ProgramOp program) {
+    buckets::Options own = options;
+    own.makesBuckets = static_cast<bool>(program);
+    SmallVector<StringAttr> trained = trainedBy(function);
+    for (size_t k = 0; k < buckets::numCallKinds; ++k) {
+      auto resolved =
+          resolve(fusion.kinds[k], buckets::name(static_cast<buckets::CallKind>(k)),
+                  function, trained);
+      if (failed(resolved))
+        return failure();
+      own.fusion[k] = std::move(*resolved);
+    }
+    steps.push_back(std::make_unique<Step>(function, std::move(trained), weights, forms));
+    functions.push_back({steps.back()->description(), std::move(own)});
+    programs.push_back(program);
+    return success();
   }
 
   /// Step: updates parameters. Trip: computes cotangents for others to update by, as a
@@ -332,50 +403,77 @@ struct OrderCommunicationPass
     int64_t members = 0, calls = 0, met = 0;
     int64_t gradientBytes = 0, earlyBytes = 0, inFlight = 0;
     bool isAny = false;
+
+    void add(const buckets::Order &order) {
+      if (order.buckets.empty())
+        return;
+      isAny = true;
+      members += order.calls - static_cast<int64_t>(order.buckets.size());
+      for (const auto &bucket : order.buckets)
+        members += static_cast<int64_t>(bucket.size());
+      calls += order.calls;
+      met += order.met;
+      gradientBytes += order.gradientBytes;
+      earlyBytes += order.earlyBytes;
+      inFlight = std::max(inFlight, order.maxBytesInFlight);
+    }
   };
 
-  /// The trained parameters in the model's order, which a step in stages has on its
-  /// module, and a whole one as its arguments.
+  /// The trained parameters in the model's order. A step in stages has them on its
+  /// module; a whole one, or an evaluation, has them as arguments, but its trips do not.
   SmallVector<StringAttr> trainedBy(func::FuncOp function) {
-    if (auto names = getOperation()->getAttrOfType<ArrayAttr>(trainedAttr))
+    if (auto names = module->getAttrOfType<ArrayAttr>(trainedAttr))
       return llvm::to_vector(names.getAsRange<StringAttr>());
-    return trainedParameters(function);
+    SmallVector<StringAttr> own = trainedParameters(function);
+    return own.empty() && !steps.empty() ? steps.front()->parameters() : own;
   }
 
-  LogicalResult order(func::FuncOp function, buckets::Options options, Told &told) {
-    const SmallVector<StringAttr> trained = trainedBy(function);
-    Step step(function, trained, weights);
-    for (size_t k = 0; k < buckets::numCallKinds; ++k) {
-      auto resolved =
-          resolve(fusion.kinds[k], buckets::name(static_cast<buckets::CallKind>(k)),
-                  function, trained);
-      if (failed(resolved))
-        return failure();
-      options.fusion[k] = std::move(*resolved);
-    }
-    buckets::Order order = buckets::orderOf(step.description(), options);
-    if (order.buckets.empty())
-      return success();
-    step.apply(order);
-    told.isAny = true;
-    told.members += order.calls - static_cast<int64_t>(order.buckets.size());
-    for (const auto &bucket : order.buckets)
-      told.members += static_cast<int64_t>(bucket.size());
-    told.calls += order.calls;
-    told.met += order.met;
-    told.gradientBytes += order.gradientBytes;
-    told.earlyBytes += order.earlyBytes;
-    told.inFlight = std::max(told.inFlight, order.maxBytesInFlight);
+  /// Communications of functions that are not put in order.
+  std::set<int32_t> formsElsewhere() {
+    llvm::SmallPtrSet<Block *, 8> ordered;
+    for (const std::unique_ptr<Step> &step : steps)
+      ordered.insert(step->body());
+    std::set<int32_t> result;
+    module.walk([&](comm::CommOpInterface op) {
+      if (!ordered.contains(op->getBlock()))
+        if (const int32_t form = forms.of(op); form >= 0)
+          result.insert(form);
+    });
+    return result;
+  }
+
+  /// Brings the orders below the limit of distinct calls, and says what that costs.
+  LogicalResult limit(int64_t mostCalls, buckets::Orders &orders,
+                      const std::set<int32_t> &elsewhere) {
+    const int64_t distinct = orders.distinct;
+    auto early = [&] {
+      const int64_t bytes = orders.gradientBytes();
+      return std::to_string(bytes ? 100 * orders.earlyBytes() / bytes : 0) + "%";
+    };
+    auto sums = [&] {
+      return std::to_string(orders.distinct) + " distinct calls (" +
+             std::to_string(orders.calls()) + " in all, " + early() +
+             " of the gradients' bytes start before the last backward op)";
+    };
+    const std::string before = sums();
+    orders = buckets::ordersWithin(mostCalls, functions, elsewhere);
+    if (orders.distinct > mostCalls)
+      return module.emitError("--comm-reuse ")
+             << mostCalls << ": the program has at least " << orders.distinct
+             << " distinct communication calls";
+    module.emitRemark("--comm-reuse ")
+        << mostCalls << ": "
+        << (orders.distinct == distinct ? before : before + " became " + sums());
     return success();
   }
 
   /// A step in stages says of each group of ranks what its updates wait for.
   void tell(ProgramOp program, const Told &told) {
-    numCollectives += static_cast<unsigned>(told.members);
-    numCalls += static_cast<unsigned>(told.calls);
+    numCollectives += told.members;
+    numCalls += told.calls;
     if (!told.isAny)
       return;
-    const bool isStaged = getOperation()->hasAttr(trainedAttr);
+    const bool isStaged = module->hasAttr(trainedAttr);
     program.emitRemark()
         << (isStaged ? program.getSymName().str() + ": the update has " : "a step has ")
         << told.members << " collectives in " << told.calls << " calls; "
@@ -386,12 +484,45 @@ struct OrderCommunicationPass
         << (told.met ? "; " + std::to_string(told.met) + " small collectives meet" : "");
   }
 
+  ModuleOp module;
+  const train::CommFusion &fusion;
+  const buckets::Options options;
+  const Weights weights;
+  Forms forms;
+  // By function that is put in order.
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<buckets::Ordered> functions;
+  std::vector<ProgramOp> programs; ///< null: a trip's
+};
+
+struct OrderCommunicationPass
+    : partita::impl::OrderCommunicationPassBase<OrderCommunicationPass> {
+  using OrderCommunicationPassBase::OrderCommunicationPassBase;
+  OrderCommunicationPass(train::CommFusion fusion, int64_t inFlight, int64_t mostCalls)
+      : fusion(std::move(fusion)) {
+    this->inFlight = static_cast<int>(inFlight);
+    this->mostCalls = mostCalls;
+  }
+
+  void runOnOperation() override {
+    buckets::Options options;
+    options.maxInFlight = inFlight;
+    options.autoBuckets = autoBuckets;
+    options.minBytes = minBytes;
+    options.minSplit = minSplit;
+    Ordering ordering(getOperation(), fusion, options);
+    if (failed(ordering.run(mostCalls)))
+      return signalPassFailure();
+    numCollectives += static_cast<unsigned>(ordering.numCollectives);
+    numCalls += static_cast<unsigned>(ordering.numCalls);
+  }
+
   train::CommFusion fusion;
-  Weights weights;
 };
 } // namespace
 
 std::unique_ptr<Pass> partita::createOrderCommunicationPass(train::CommFusion fusion,
-                                                            int64_t inFlight) {
-  return std::make_unique<OrderCommunicationPass>(std::move(fusion), inFlight);
+                                                            int64_t inFlight,
+                                                            int64_t mostCalls) {
+  return std::make_unique<OrderCommunicationPass>(std::move(fusion), inFlight, mostCalls);
 }

@@ -84,6 +84,42 @@ def CutStepPass : Pass<"partita-cut-step", "::mlir::ModuleOp"> {
                         "Gradients of weights are a segment of their own">];
 }
 
+def SplitCollectivesPass : Pass<"partita-split-collectives", "::mlir::ModuleOp"> {
+  let summary = "Writes a collective as several, over the levels of a cluster or by axis";
+  let description = [{
+    Of one rank's program, level L3. With a cluster an all-reduce, a reduce-scatter or an
+    all-gather whose ranks are in several units of a level works within these and across
+    them with what is left, where its price is lower so. Reductions of 16 bits stay, as
+    their sums would be rounded at each level.
+
+    Before, on hosts of two ranks:
+    ```mlir
+    %1 = comm.all_reduce %0 from <#mesh, [{8}, {6} ] partial sum {dp}> to <#mesh, [{8}, {6} ]>
+        : (tensor<8x6xf32>) -> tensor<8x6xf32>
+    ```
+    After:
+    ```mlir
+    %1 = comm.reduce_scatter %0 from <#mesh, [{8}, {6} ] partial sum {dp}>
+                                to <#mesh, [{8: dp:(2)2}, {6} ] partial sum {dp:(1)2}>
+    %2 = comm.all_reduce %1 from <#mesh, [{8: dp:(2)2}, {6} ] partial sum {dp:(1)2}>
+                            to <#mesh, [{8: dp:(2)2}, {6} ]>
+    %3 = comm.all_gather %2 from <#mesh, [{8: dp:(2)2}, {6} ]> to <#mesh, [{8}, {6} ]>
+    ```
+
+    With a limit of groups, all-reduces over several axes become one over each axis until
+    there are no more; more groups are an error.
+  }];
+  let options = [
+    Option<"cluster", "cluster", "std::string", "", "Cluster file (JSON)">,
+    Option<"mostGroups", "most-groups", "int64_t", "0",
+           "Groups of ranks that a program may have; 0: any number">,
+  ];
+  let dependentDialects = ["::partita::comm::CommDialect"];
+  let statistics = [
+    Statistic<"numSplit", "num-split", "Collectives that go level by level">,
+  ];
+}
+
 def OrderCommunicationPass : Pass<"partita-order-communication", "::mlir::ModuleOp"> {
   let summary = "Puts a training step's collectives into buckets that start early";
   let description = [{
@@ -117,6 +153,8 @@ def OrderCommunicationPass : Pass<"partita-order-communication", "::mlir::Module
     Option<"minBytes", "min-bytes", "int64_t", "4 << 20", "Bytes of a call, at least">,
     Option<"minSplit", "min-split", "int64_t", "64 << 10",
            "Bytes of a step of several calls, at least">,
+    Option<"mostCalls", "most-calls", "int64_t", "0",
+           "Distinct calls that a program may have; 0: any number">,
   ];
   let statistics = [
     Statistic<"numCollectives", "num-collectives", "Collectives of training steps">,

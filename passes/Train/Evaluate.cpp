@@ -74,7 +74,9 @@ private:
     expandLogSoftmax(getOperation());
     eraseUnread(main);
     for (unsigned i = 0; i < main.getNumArguments(); ++i)
-      if (!dist::argumentState(main, i) && !shapeOf(main.getArgument(i)).empty())
+      if (auto state = dist::argumentState(main, i))
+        main.setArgAttr(i, parameterAttr, state.getName());
+      else if (!shapeOf(main.getArgument(i)).empty())
         main.setArgAttr(i, batchAttr, UnitAttr::get(&getContext()));
     return {};
   }

@@ -279,6 +279,28 @@ def buckets(command, work):
             raise RuntimeError("the ways do not differ")
 
 
+def hierarchical(command, work):
+    """Hosts of two ranks reduce and gather within, then across."""
+    cluster = {"device": {"name": "core", "peak": {"f32": 1e12}, "memory": "16GiB",
+                          "memory_bandwidth": 1e11},
+               "levels": [{"name": "host", "size": 2, "bandwidth": 3e11, "latency": 1e-9},
+                          {"name": "network", "size": 2, "bandwidth": 1e9,
+                           "latency": 1e-9}],
+               "host": {"memory": "64GiB", "bandwidth": 26e9}}
+    with open(f"{work}/cluster.json", "w") as file:
+        json.dump(cluster, file)
+    plan = ["--mesh", "dp=4", "--mode", "data-parallel", "--cluster",
+            f"{work}/cluster.json", "--hierarchical"]
+    for name, level, more in (("transformer", 0, {}), ("transformer", 3, {}),
+                              ("mlp", 2, {"accumulation": 2})):
+        ranks_against_one(command, work, name, "adamw", [(plan, level)], 8, **more)
+        with open(f"{work}/bundle/plan.json") as file:
+            collectives = json.load(file)["entries"][0]["stages"][0]["collectives"]
+        crossing = {call["axes"] for call in collectives}
+        if not {"dp:(1)2", "dp:(2)2"} <= crossing:
+            raise RuntimeError(f"{name}, level {level}: collectives over {crossing}")
+
+
 def threads(command, work):
     """Threads beside the ranks receive data, and states have the same bits."""
     step = Step(command, work, "transformer", {
@@ -336,6 +358,7 @@ def main():
         schedules(command, work)
         variants(command, work)
         buckets(command, work)
+        hierarchical(command, work)
         threads(command, work)
         data = "data-parallel"
         short = [(mesh("dp=2", data), 0), (mesh("dp=4", data), 1), (mesh("dp=4", data), 3),

@@ -130,6 +130,10 @@ template <typename Set> void addModel(Set &set, Request &request) {
       "(docs/manual.md)");
   set.text("plan", into(request.plan, readPlan),
            "Use the strategies of this plan.json instead of deciding");
+  set.flag(
+      "hierarchical", request.hierarchical,
+      "Collectives over several levels of the cluster work within a unit, as a host, "
+      "and then across units, where that is predicted to be faster");
 }
 
 /// Stages of a pipeline.
@@ -176,6 +180,9 @@ template <typename Set> void addCompile(Set &set, Request &request) {
   set.range("comm-in-flight", request.commInFlight, 0, 1024,
             "Collectives of a training step that may be in flight where another starts "
             "(docs/communication.md); 0: each is waited for where it starts");
+  set.range("comm-reuse", request.commReuse, 0, 1 << 20,
+            "Most distinct communication calls of a program, and most groups of ranks "
+            "(docs/communication.md); 0: any number");
   set.word("target", {"cpu", "plain"}, into(request.target.name),
            "cpu: with oneDNN; plain: loops only, slow, for reference");
   set.text("target-cpu", into(request.target.cpu),

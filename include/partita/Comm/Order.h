@@ -43,6 +43,9 @@ struct Op {
   std::vector<int32_t> reads;
   Phase phase = Phase::Forward;
   std::optional<Call> call = {};
+  /// Equal for communications that one prepared call may serve (Reuse.h): of one kind,
+  /// group, reduction, element type and shape. −1: it is none.
+  int32_t form = -1;
 };
 
 /// Rule by which calls of one kind, of gradients, updates and sharded weights, are a
@@ -83,7 +86,7 @@ struct Options {
   /// held from there on.
   int32_t maxHoisted = 16;
   /// Makes buckets of gradients' calls. A trip of a loop leaves such calls in their
-  /// places.
+  /// places, but for reduce-scatters of gradients of sharded weights.
   bool makesBuckets = true;
   /// Whether weight gradients may stand behind the start of a large bucket.
   bool movesWeights = true;

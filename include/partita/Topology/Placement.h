@@ -41,6 +41,12 @@ struct Span {
   int outermost() const;
 };
 
+/// A group as a grid: `across` leads from unit to unit, `within` from rank to rank of a
+/// unit. Both are major to minor; together they are the group's axes.
+struct GroupLevels {
+  AxisList across, within;
+};
+
 /// A mesh laid over a topology. Both must outlive it.
 class Placement {
 public:
@@ -53,6 +59,11 @@ public:
   /// The span of the groups along `axes`, which are independent of each other.
   Span span(const AxisList &axes) const;
   Span span(const AxisRef &axis) const { return span(AxisList{axis}); }
+
+  /// The groups along `axes` by units of the level below `level`. Where sizes do not
+  /// nest, as an axis of 6 over units of 4, only parts that stay in one unit whatever the
+  /// other coordinates are count as within.
+  GroupLevels divide(const AxisList &axes, size_t level) const;
 
 private:
   Placement(const Mesh &mesh, const Topology &topology)

@@ -100,6 +100,14 @@ struct CommFusion {
     std::vector<std::vector<std::string>> groups = {};
   };
   Kind kinds[buckets::numCallKinds] = {}; ///< by buckets::CallKind
+
+  /// Every collective is a call of its own.
+  static CommFusion closed() {
+    CommFusion fusion;
+    for (Kind &kind : fusion.kinds)
+      kind.fusion.mode = buckets::Fusion::Mode::Alone;
+    return fusion;
+  }
 };
 
 struct LossScale {

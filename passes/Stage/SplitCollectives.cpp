@@ -1,0 +1,229 @@
+//===- SplitCollectives.cpp - Collectives by level, or by axis ------------===//
+#include "passes/Stage/Passes.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Interfaces/ValueNames.h"
+#include "partita/Comm/Levels.h"
+#include "partita/Cost/Collective.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Builders.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <limits>
+#include <set>
+
+namespace partita {
+#define GEN_PASS_DEF_SPLITCOLLECTIVESPASS
+#include "passes/Stage/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+
+static Collective collectiveOf(StepKind kind) {
+  return kind == StepKind::AllReduce   ? Collective::AllReduce
+         : kind == StepKind::AllGather ? Collective::AllGather
+                                       : Collective::ReduceScatter;
+}
+
+static bool isReduction(StepKind kind) {
+  return kind == StepKind::AllReduce || kind == StepKind::ReduceScatter;
+}
+
+/// The steps, of which those that are made of levels themselves take further ones.
+static std::vector<Step> byLevels(const Placement &placement, const Step &step) {
+  const int outermost = placement.span(step.axes).outermost();
+  if (outermost < 1)
+    return {step};
+  std::vector<Step> result;
+  for (Step &part :
+       stepsByLevel(placement.mesh(), step,
+                    placement.divide(step.axes, static_cast<size_t>(outermost)))) {
+    std::vector<Step> inner = placement.span(part.axes).outermost() == outermost
+                                  ? std::vector<Step>{std::move(part)}
+                                  : byLevels(placement, part);
+    std::ranges::move(inner, std::back_inserter(result));
+  }
+  return result.empty() ? std::vector<Step>{step} : result;
+}
+
+namespace {
+/// Prices steps of an element type over the links of a placement.
+class StepPrice {
+public:
+  StepPrice(const Placement &placement, Type element)
+      : placement(placement),
+        elementBytes(static_cast<double>(byteWidth(*dtypeOf(element)))) {}
+
+  /// Seconds of the whole step as one call, level by level excepted.
+  double flat(const Step &step) const {
+    double best = std::numeric_limits<double>::infinity();
+    for (auto algorithm : {CollectiveAlgorithm::Ring, CollectiveAlgorithm::Tree})
+      best =
+          std::min(best, priceCollective(placement.topology(), placement.span(step.axes),
+                                         collectiveOf(step.kind), bytes(step), algorithm)
+                             .price.seconds);
+    return best;
+  }
+  double inTurn(ArrayRef<Step> steps) const {
+    double seconds = 0;
+    for (const Step &step : steps)
+      seconds += priceCollective(placement.topology(), placement.span(step.axes),
+                                 collectiveOf(step.kind), bytes(step))
+                     .price.seconds;
+    return seconds;
+  }
+
+private:
+  double bytes(const Step &step) const {
+    return elementBytes * static_cast<double>(std::max(step.before.localElements(),
+                                                       step.after.localElements()));
+  }
+
+  const Placement &placement;
+  double elementBytes;
+};
+
+struct SplitCollectivesPass
+    : partita::impl::SplitCollectivesPassBase<SplitCollectivesPass> {
+  using SplitCollectivesPassBase::SplitCollectivesPassBase;
+  SplitCollectivesPass(std::optional<Topology> topology, int64_t mostGroups)
+      : topology(std::move(topology)) {
+    this->mostGroups = mostGroups;
+  }
+
+  void runOnOperation() override {
+    dist::MeshAttr mesh = dist::findMesh(getOperation());
+    if (!mesh)
+      return;
+    if (!cluster.empty()) {
+      auto read = readTopologyFile(cluster);
+      if (!read)
+        return fail(read.error().message);
+      topology = std::move(*read);
+    }
+    if (topology) {
+      auto placement = Placement::create(mesh.getMesh(), *topology);
+      if (!placement)
+        return fail(placement.error().message);
+      splitByLevel(*placement);
+    }
+    if (mostGroups > 0)
+      limitGroups(mesh.getMesh());
+  }
+
+private:
+  void fail(const std::string &message) {
+    getOperation().emitError(message);
+    signalPassFailure();
+  }
+
+  SmallVector<comm::StepOpInterface> steps() {
+    SmallVector<comm::StepOpInterface> found;
+    getOperation().walk([&](comm::StepOpInterface op) {
+      if (op.mayShareCall() && op.getReceivedElements() > 0)
+        found.push_back(op);
+    });
+    return found;
+  }
+
+  static void replace(comm::StepOpInterface op, ArrayRef<Step> steps) {
+    OpBuilder builder(op);
+    Value value = op->getOperand(0);
+    for (const Step &step : steps) {
+      value = comm::emitStep(builder, op->getLoc(), op.getFrom().getMesh(), step, value);
+      for (NamedAttribute attribute : op->getAttrs())
+        if (!value.getDefiningOp()->hasAttr(attribute.getName()))
+          value.getDefiningOp()->setAttr(attribute.getName(), attribute.getValue());
+    }
+    op->getResult(0).replaceAllUsesWith(value);
+    op->erase();
+  }
+
+  void splitByLevel(const Placement &placement) {
+    int64_t split = 0;
+    double before = 0, after = 0;
+    for (comm::StepOpInterface op : steps()) {
+      Type element = getElementTypeOrSelf(op->getResult(0).getType());
+      // Sums of 16 bits would be rounded at each level.
+      if (isReduction(op.getStepKind()) && element.isIntOrFloat() &&
+          element.getIntOrFloatBitWidth() == 16)
+        continue;
+      const Step step = op.getStep();
+      const std::vector<Step> levels = byLevels(placement, step);
+      const StepPrice price(placement, element);
+      if (levels.size() == 1 || price.inTurn(levels) >= price.flat(step))
+        continue;
+      ++split;
+      before += price.flat(step);
+      after += price.inTurn(levels);
+      replace(op, levels);
+    }
+    numSplit += static_cast<unsigned>(split);
+    getOperation().emitRemark()
+        << "hierarchical collectives: " << split << " go level by level"
+        << (split ? llvm::formatv(", {0:F3} ms in place of {1:F3}", 1e3 * after,
+                                  1e3 * before)
+                        .str()
+                  : "");
+  }
+
+  std::set<AxisList> groups() {
+    std::set<AxisList> found;
+    getOperation().walk([&](comm::CommOpInterface op) {
+      if (op.getReceivedElements() == 0)
+        return;
+      AxisList axes = op.getAxes();
+      llvm::sort(axes); // whichever is major, the ranks are the same
+      found.insert(canonical(axes));
+    });
+    return found;
+  }
+
+  /// Reduces over several axes one after the other, until there are few enough groups.
+  void limitGroups(const Mesh &mesh) {
+    const size_t before = groups().size();
+    int64_t split = 0;
+    while (static_cast<int64_t>(groups().size()) > mostGroups && splitWidest(split)) {
+    }
+    const std::set<AxisList> left = groups();
+    if (static_cast<int64_t>(left.size()) > mostGroups) {
+      std::string names;
+      for (const AxisList &axes : left)
+        names += (names.empty() ? "" : ", ") + mesh.str(axes);
+      return fail("--comm-reuse " + std::to_string(mostGroups) + ": the program needs " +
+                  std::to_string(left.size()) + " groups of ranks: " + names);
+    }
+    if (split)
+      getOperation().emitRemark()
+          << "--comm-reuse: " << before << " groups of ranks became " << left.size()
+          << "; " << split << " all-reduces over several axes are one for each";
+  }
+
+  /// Splits all reductions over the most axes. False: none has several.
+  bool splitWidest(int64_t &split) {
+    AxisList widest;
+    for (comm::StepOpInterface op : steps())
+      if (AxisList axes = op.getAxes();
+          op.getStepKind() == StepKind::AllReduce && axes.size() > widest.size())
+        widest = axes;
+    if (widest.size() < 2)
+      return false;
+    for (comm::StepOpInterface op : steps())
+      if (op.getStepKind() == StepKind::AllReduce && op.getAxes() == widest) {
+        replace(op, stepsByAxis(op.getDevices(), op.getStep()));
+        ++split;
+      }
+    return true;
+  }
+
+  std::optional<Topology> topology;
+};
+} // namespace
+
+std::unique_ptr<Pass>
+partita::createSplitCollectivesPass(std::optional<Topology> topology,
+                                    int64_t mostGroups) {
+  return std::make_unique<SplitCollectivesPass>(std::move(topology), mostGroups);
+}

@@ -1,0 +1,156 @@
+//===- LevelsTest.cpp - A collective as several ---------------------------===//
+#include "partita/Comm/Levels.h"
+
+#include <catch2/catch.hpp>
+
+#include <random>
+
+using namespace partita;
+
+namespace {
+Topology cluster(const std::vector<int64_t> &sizes) {
+  Topology topology;
+  for (int64_t size : sizes)
+    topology.levels.push_back({"l", size, 1e9, 1e-6});
+  return topology;
+}
+
+/// What each rank has: numbers, as sums of integers are equal in any order.
+std::vector<HostTensor> values(const Mesh &mesh, const Layout &layout) {
+  std::mt19937_64 random(1);
+  std::vector<HostTensor> locals;
+  for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
+    HostTensor &local =
+        locals.emplace_back(HostTensor::zeros(DType::I64, layout.localShape()));
+    for (int64_t i = 0; i < local.size(); ++i)
+      local.data<int64_t>()[i] = static_cast<int64_t>(random() % 1000);
+  }
+  // Ranks that hold the same elements hold the same values.
+  HostTensor whole = HostTensor::zeros(DType::I64, layout.globalShape());
+  for (int64_t i = 0; i < whole.size(); ++i)
+    whole.data<int64_t>()[i] = static_cast<int64_t>(random() % 1000);
+  if (layout.partial.empty())
+    for (int64_t rank = 0; rank < mesh.numRanks(); ++rank)
+      locals[static_cast<size_t>(rank)] = extractLocal(mesh, layout, rank, whole);
+  return locals;
+}
+
+bool areEqual(const Mesh &mesh, const Step &step, const std::vector<Step> &steps) {
+  const std::vector<HostTensor> locals = values(mesh, step.before);
+  const auto one = executeReshard(mesh, {{step}}, locals);
+  const auto several = executeReshard(mesh, {steps}, locals);
+  for (size_t rank = 0; rank < locals.size(); ++rank)
+    if (one[rank].bytes != several[rank].bytes)
+      return false;
+  return true;
+}
+
+Step stepOf(const Mesh &mesh, StepKind kind, const std::string &before,
+            const std::string &after) {
+  auto step =
+      stepBetween(mesh, kind, *Layout::parse(before, mesh), *Layout::parse(after, mesh));
+  INFO((step ? "" : step.error().message));
+  REQUIRE(step);
+  return *step;
+}
+
+std::vector<Step> byLevel(const Mesh &mesh, const Step &step,
+                          const std::vector<int64_t> &sizes) {
+  const Topology topology = cluster(sizes);
+  return stepsByLevel(
+      mesh, step, Placement::create(mesh, topology)->divide(step.axes, sizes.size() - 1));
+}
+} // namespace
+
+TEST_CASE("levels: an all-reduce sends a part of its bytes across hosts") {
+  const Mesh mesh = *Mesh::parse("dp=8");
+  const Step step =
+      stepOf(mesh, StepKind::AllReduce, "[{3}, {16} ] partial sum {dp}", "[{3}, {16} ]");
+  const std::vector<Step> steps = byLevel(mesh, step, {4, 2});
+  REQUIRE(steps.size() == 3);
+  CHECK(steps[0].kind == StepKind::ReduceScatter);
+  CHECK(mesh.str(steps[0].axes) == "{dp:(2)4}");
+  CHECK(steps[0].dim == 1); // 3 rows are no 4 parts
+  CHECK(steps[1].kind == StepKind::AllReduce);
+  CHECK(mesh.str(steps[1].axes) == "{dp:(1)2}");
+  CHECK(steps[1].before.localElements() == 12);
+  CHECK(steps[1].receivedElements == 12); // of 48
+  CHECK(steps[2].kind == StepKind::AllGather);
+  CHECK(areEqual(mesh, step, steps));
+}
+
+TEST_CASE("levels: every split of steps and meshes gives the same elements") {
+  struct Case {
+    const char *mesh;
+    StepKind kind;
+    const char *before, *after;
+    std::vector<int64_t> cluster;
+    size_t steps;
+  };
+  const Case cases[] = {
+      {"dp=8", StepKind::AllGather, "[{16: dp}, {3} ]", "[{16}, {3} ]", {4, 2}, 2},
+      {"dp=8", StepKind::AllGather, "[{5}, {24: dp} ]", "[{5}, {24} ]", {2, 4}, 2},
+      {"dp=8",
+       StepKind::ReduceScatter,
+       "[{16}, {3} ] partial sum {dp}",
+       "[{16: dp}, {3} ]",
+       {4, 2},
+       2},
+      {"dp=6",
+       StepKind::ReduceScatter,
+       "[{2}, {12}, {2} ] partial sum {dp}",
+       "[{2}, {12: dp}, {2} ]",
+       {3, 2},
+       2},
+      {"dp=4,tp=2",
+       StepKind::AllReduce,
+       "[{8: tp}, {3} ] partial sum {dp}",
+       "[{8: tp}, {3} ]",
+       {4, 2},
+       3},
+      {"dp=4,tp=2",
+       StepKind::AllReduce,
+       "[{6}, {4} ] partial sum {dp, tp}",
+       "[{6}, {4} ]",
+       {4, 2},
+       3},
+      {"dp=4,tp=2", StepKind::AllGather, "[{16: tp, dp} ]", "[{16: tp} ]", {4, 2}, 2},
+      {"dp=4,tp=2", StepKind::AllGather, "[{16: dp, tp} ]", "[{16} ]", {4, 2}, 2},
+      // One more reduction around it.
+      {"dp=4,tp=2",
+       StepKind::AllReduce,
+       "[{8} ] partial sum {tp}, max {dp}",
+       "[{8} ] partial sum {tp}",
+       {4, 2},
+       3},
+      // The ranks of a host do not have neighbouring blocks.
+      {"dp=4,tp=2", StepKind::AllGather, "[{16: tp, dp} ]", "[{16} ]", {4, 2}, 0},
+      // 6 elements are no 4 parts; 13 rows have padding.
+      {"dp=8", StepKind::AllReduce, "[{6} ] partial sum {dp}", "[{6} ]", {4, 2}, 0},
+      {"dp=8", StepKind::AllGather, "[{13/16: dp} ]", "[{13/16} ]", {4, 2}, 0},
+      // All ranks are in one unit, or each in its own.
+      {"dp=2,tp=4", StepKind::AllReduce, "[{8} ] partial sum {tp}", "[{8} ]", {4, 2}, 0},
+      {"dp=2,tp=4", StepKind::AllReduce, "[{8} ] partial sum {dp}", "[{8} ]", {4, 2}, 0},
+  };
+  for (const Case &c : cases) {
+    const Mesh mesh = *Mesh::parse(c.mesh);
+    const Step step = stepOf(mesh, c.kind, c.before, c.after);
+    const std::vector<Step> steps = byLevel(mesh, step, c.cluster);
+    INFO(c.mesh << " " << c.before << " to " << c.after);
+    CHECK(steps.size() == c.steps);
+    if (!steps.empty())
+      CHECK(areEqual(mesh, step, steps));
+  }
+}
+
+TEST_CASE("levels: an all-reduce over several axes is one over each") {
+  const Mesh mesh = *Mesh::parse("dp=2,sp=2,tp=2");
+  const Step step = stepOf(mesh, StepKind::AllReduce,
+                           "[{8}, {4} ] partial sum {dp, sp, tp}", "[{8}, {4} ]");
+  const std::vector<Step> steps = stepsByAxis(mesh, step);
+  REQUIRE(steps.size() == 3);
+  CHECK(mesh.str(steps[0].axes) == "{tp}");
+  CHECK(mesh.str(steps[2].axes) == "{dp}");
+  CHECK(areEqual(mesh, step, steps));
+  CHECK(stepsByAxis(mesh, steps[0]).empty());
+}
