@@ -446,14 +446,14 @@ private:
   LogicalResult limit(int64_t mostCalls, buckets::Orders &orders,
                       const std::set<int32_t> &elsewhere) {
     const int64_t distinct = orders.distinct;
-    auto early = [&] {
-      const int64_t bytes = orders.gradientBytes();
-      return std::to_string(bytes ? 100 * orders.earlyBytes() / bytes : 0) + "%";
-    };
     auto sums = [&] {
-      return std::to_string(orders.distinct) + " distinct calls (" +
-             std::to_string(orders.calls()) + " in all, " + early() +
-             " of the gradients' bytes start before the last backward op)";
+      std::string text = std::to_string(orders.distinct) + " distinct call" +
+                         (orders.distinct == 1 ? "" : "s");
+      if (const int64_t bytes = orders.gradientBytes())
+        text += " (" + std::to_string(orders.calls()) + " in all, " +
+                std::to_string(100 * orders.earlyBytes() / bytes) +
+                "% of the gradients' bytes start before the last backward op)";
+      return text;
     };
     const std::string before = sums();
     orders = buckets::ordersWithin(mostCalls, functions, elsewhere);

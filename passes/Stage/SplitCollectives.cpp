@@ -10,7 +10,6 @@
 #include "mlir/IR/Builders.h"
 #include "llvm/Support/FormatVariadic.h"
 
-#include <limits>
 #include <set>
 
 namespace partita {
@@ -49,38 +48,38 @@ static std::vector<Step> byLevels(const Placement &placement, const Step &step) 
 }
 
 namespace {
-/// Prices steps of an element type over the links of a placement.
+/// Prices steps of an element type, as the transports of ranks do them: in shared memory,
+/// or by messages between all pairs of the group.
 class StepPrice {
 public:
   StepPrice(const Placement &placement, Type element)
       : placement(placement),
         elementBytes(static_cast<double>(byteWidth(*dtypeOf(element)))) {}
 
-  /// Seconds of the whole step as one call, level by level excepted.
-  double flat(const Step &step) const {
-    double best = std::numeric_limits<double>::infinity();
-    for (auto algorithm : {CollectiveAlgorithm::Ring, CollectiveAlgorithm::Tree})
-      best =
-          std::min(best, priceCollective(placement.topology(), placement.span(step.axes),
-                                         collectiveOf(step.kind), bytes(step), algorithm)
-                             .price.seconds);
-    return best;
+  double seconds(const Step &step) const {
+    const Topology &topology = placement.topology();
+    const Span span = placement.span(step.axes);
+    const double bytes =
+        elementBytes * static_cast<double>(std::max(step.before.localElements(),
+                                                    step.after.localElements()));
+    const CollectivePrice known =
+        priceCollective(topology, span, collectiveOf(step.kind), bytes);
+    if (known.algorithm == CollectiveAlgorithm::Shared)
+      return known.price.seconds;
+    // Each member has a part for each other one: those of an all-to-all.
+    const int passes = step.kind == StepKind::AllReduce ? 2 : 1;
+    return passes * priceCollective(topology, span, Collective::AllToAll, bytes,
+                                    CollectiveAlgorithm::Pairwise)
+                        .price.seconds;
   }
-  double inTurn(ArrayRef<Step> steps) const {
-    double seconds = 0;
+  double seconds(ArrayRef<Step> steps) const {
+    double sum = 0;
     for (const Step &step : steps)
-      seconds += priceCollective(placement.topology(), placement.span(step.axes),
-                                 collectiveOf(step.kind), bytes(step))
-                     .price.seconds;
-    return seconds;
+      sum += seconds(step);
+    return sum;
   }
 
 private:
-  double bytes(const Step &step) const {
-    return elementBytes * static_cast<double>(std::max(step.before.localElements(),
-                                                       step.after.localElements()));
-  }
-
   const Placement &placement;
   double elementBytes;
 };
@@ -153,11 +152,11 @@ private:
       const Step step = op.getStep();
       const std::vector<Step> levels = byLevels(placement, step);
       const StepPrice price(placement, element);
-      if (levels.size() == 1 || price.inTurn(levels) >= price.flat(step))
+      if (levels.size() == 1 || price.seconds(levels) >= price.seconds(step))
         continue;
       ++split;
-      before += price.flat(step);
-      after += price.inTurn(levels);
+      before += price.seconds(step);
+      after += price.seconds(levels);
       replace(op, levels);
     }
     numSplit += static_cast<unsigned>(split);
