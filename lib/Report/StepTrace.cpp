@@ -1,8 +1,8 @@
 //===- StepTrace.cpp - A pipeline's step as it was run --------------------===//
 #include "partita/Report/StepTrace.h"
 
+#include "TraceEvents.h"
 #include "partita/Base/Bundle/StageOrder.h"
-#include "partita/Base/Files/Json.h"
 #include "partita/Base/Units.h"
 #include "partita/Comm/StepTimeline.h"
 #include "partita/Report/Cells.h"
@@ -36,70 +36,28 @@ public:
   }
 
   Expected<void> read(const std::string &file) {
-    auto json = readJsonFile(file);
-    auto list = json ? json->at("traceEvents").and_then([](const JsonValue &events) {
-      return events.elements();
-    })
-                     : tl::unexpected(json.error());
-    if (!list)
-      return tl::unexpected(list.error());
-    for (const JsonValue &event : *list)
-      if (auto ok = add(event); !ok)
-        return ok;
+    auto read = readTrace(file);
+    if (!read)
+      return tl::unexpected(read.error());
+    request = read->number, begin = read->begin, end = read->end;
+    for (const TraceEvent &event : read->events)
+      if (auto known = event.kind == "segment" ? segment(event.name, event.rank)
+                                               : std::optional<Ran>()) {
+        known->microBatch = event.microBatch;
+        known->begin = event.begin, known->end = event.end;
+        ran.push_back(*known);
+      }
     if (ran.empty())
       return makeError(file + ": has no segments of a step with these stages; `run " +
                        "--trace` of the bundle writes them");
-    std::erase_if(ran, [&](const auto &it) { return it.first != request; });
     return {};
   }
 
-  std::vector<std::pair<int64_t, Ran>> ran; ///< by request
-  int64_t request = 0;                      ///< the last
-  double begin = 0, end = 0;                ///< of the request
+  std::vector<Ran> ran;
+  int64_t request = 0;       ///< the last
+  double begin = 0, end = 0; ///< of the request
 
 private:
-  Expected<void> add(const JsonValue &event) {
-    if (!event.has("cat"))
-      return {};
-    auto kind = event.at("cat").and_then([](const JsonValue &v) { return v.asString(); });
-    if (!kind || (*kind != "segment" && *kind != "request"))
-      return kind ? Expected<void>() : tl::unexpected(kind.error());
-    auto number = [&](const char *key) {
-      return event.at(key).and_then([](const JsonValue &v) { return v.asNumber(); });
-    };
-    auto argument = [&](const char *key) {
-      return event.at("args")
-          .and_then([&](const JsonValue &v) { return v.at(key); })
-          .and_then([](const JsonValue &v) { return v.asInteger(0, INT64_MAX); });
-    };
-    auto from = number("ts"), lasts = number("dur"), rank = number("tid");
-    auto of = argument("request");
-    auto name =
-        event.at("name").and_then([](const JsonValue &v) { return v.asString(); });
-    for (const auto *figure : {&from, &lasts, &rank})
-      if (!*figure)
-        return tl::unexpected(figure->error());
-    if (!of || !name)
-      return tl::unexpected(of ? name.error() : of.error());
-    const double begins = 1e-6 * *from, ends = begins + 1e-6 * *lasts;
-    if (*kind == "request") {
-      if (*of > request || end == 0)
-        begin = begins, end = ends;
-      else if (*of == request)
-        begin = std::min(begin, begins), end = std::max(end, ends);
-      request = std::max(request, *of);
-      return {};
-    }
-    auto micro = argument("micro_batch");
-    if (!micro)
-      return tl::unexpected(micro.error());
-    if (auto known = segment(*name, static_cast<int64_t>(*rank))) {
-      known->microBatch = *micro, known->begin = begins, known->end = ends;
-      ran.emplace_back(*of, *known);
-    }
-    return {};
-  }
-
   /// "run_forward", or "run_stage2_forward" where a group has several stages.
   std::optional<Ran> segment(std::string_view name, int64_t rank) const {
     auto group = groupOf.find(rank);
@@ -139,7 +97,7 @@ static std::vector<Sums> sumsOf(const TraceReader &trace, const PipelineStep &st
                                 std::vector<StepTimes> &times) {
   std::map<int64_t, std::pair<int64_t, Sums>> byRank;
   std::map<std::pair<int64_t, int64_t>, std::array<double, 3>> byStage; // and rank
-  for (const auto &[request, it] : trace.ran) {
+  for (const Ran &it : trace.ran) {
     auto &[group, sums] = byRank[it.rank];
     group = it.group;
     const double seconds = it.end - it.begin;
@@ -166,7 +124,7 @@ static std::vector<Sums> sumsOf(const TraceReader &trace, const PipelineStep &st
 /// The part that the first rank of a group ran at a time.
 static std::string partAt(const TraceReader &trace, const PipelineStep &step,
                           int64_t group, double time) {
-  for (const auto &[request, it] : trace.ran)
+  for (const Ran &it : trace.ran)
     if (it.group == group && it.begin <= time && time < it.end)
       return it.part ? (step.groups() < step.stages() ? std::to_string(it.stage) : "") +
                            std::string("FBW").substr(static_cast<size_t>(*it.part), 1) +

@@ -60,7 +60,7 @@ private:
   int64_t nanoseconds(double time) const { return std::llround((time - origin) * 1e9); }
 
   void event(const std::string &name, const std::string &category, int64_t rank,
-             double begin, const RunSpan &span) {
+             double begin, const RunSpan &span, int64_t handle = -1) {
     JsonWriter out(JsonWriter::Style::Compact);
     out.beginObject();
     out.member("ph", std::string_view("X"));
@@ -76,6 +76,8 @@ private:
     out.member("request", static_cast<int64_t>(span.request));
     if (span.what == RunSpan::Segment || span.what == RunSpan::Transfer)
       out.member("micro_batch", static_cast<int64_t>(span.microBatch));
+    if (handle >= 0)
+      out.member("handle", handle);
     if (span.received != 0)
       out.member("received_bytes", span.received);
     out.endObject();
@@ -93,7 +95,7 @@ private:
       break;
     case RunSpan::Task:
       event(program.tasks[span.index].node, program.tasks[span.index].kind, rank,
-            span.begin, span);
+            span.begin, span, program.tasks[span.index].handle);
       break;
     case RunSpan::Transfer:
       event(program.transfers[span.index], "transfer", rank, span.begin, span);

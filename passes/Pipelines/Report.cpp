@@ -8,6 +8,7 @@
 #include "partita/Base/Units.h"
 #include "partita/Comm/StepText.h"
 #include "partita/Comm/StepTimeline.h"
+#include "partita/Report/CallTrace.h"
 #include "partita/Report/Cells.h"
 #include "partita/Report/StepTrace.h"
 #include "passes/Pipelines/Compile.h"
@@ -296,14 +297,20 @@ Expected<std::string> partita::reportText(const std::string &path,
 
 Expected<std::string> partita::reportTrace(const std::string &path,
                                            const std::string &name,
-                                           const std::string &trace) {
+                                           const std::string &trace, double longer) {
   auto plan = planOf(path, name);
   if (!plan)
     return tl::unexpected(plan.error());
-  auto step = stepOf(plan->entry());
-  if (!step)
-    return makeError("--trace: '" + path + "' is no training step of several stages");
-  return report::stepTraceText(plan->entry(), *step, trace);
+  if (auto step = stepOf(plan->entry())) {
+    if (longer > 0)
+      return makeError("--slower-calls: '" + path +
+                       "' is a step of several stages, "
+                       "which wait for each other");
+    return report::stepTraceText(plan->entry(), *step, trace);
+  }
+  if (plan->entry().stages.size() > 1)
+    return makeError("--trace: '" + path + "' is a pipeline that does not train");
+  return report::callTraceText(trace, longer);
 }
 
 static void writeTensors(JsonWriter &out, const char *key,

@@ -18,10 +18,12 @@ Expected<std::string> reportText(const std::string &path, const std::string &ent
 /// The same as a JSON document, in full.
 Expected<std::string> reportJson(const std::string &path, const std::string &entry);
 
-/// The trace of a run of a training step of several stages beside its schedule
-/// (StepTrace.h).
+/// The trace of a run. Of a training step of several stages it stands beside the schedule
+/// (StepTrace.h), of other programs it says what calls take, and what they would take if
+/// each were so many seconds longer (CallTrace.h). An error: a pipeline is to have longer
+/// calls.
 Expected<std::string> reportTrace(const std::string &path, const std::string &entry,
-                                  const std::string &trace);
+                                  const std::string &trace, double longer);
 
 } // namespace partita
 

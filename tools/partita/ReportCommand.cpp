@@ -30,15 +30,23 @@ void partita::addReportCommand(CLI::App &app, int &status) {
   command
       ->add_option(
           "--trace", *trace,
-          "Of a training step of several stages: what `run --trace` wrote, beside "
-          "the schedule")
+          "What `run --trace` wrote: of a training step of several stages beside the "
+          "schedule, else what ranks wait for calls in flight")
       ->excludes("--json")
       ->option_text("FILE.json");
-  command->callback([path, all, json, entry, trace, &status] {
+  auto longer = std::make_shared<double>(0);
+  command
+      ->add_option("--slower-calls", *longer,
+                   "With --trace: what a request would take if each collective took so "
+                   "many milliseconds longer")
+      ->needs("--trace")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("MS");
+  command->callback([path, all, json, entry, trace, longer, &status] {
     Expected<std::string> text =
         *json ? reportJson(*path, *entry) : reportText(*path, *entry, *all);
     if (text && !trace->empty())
-      text = reportTrace(*path, *entry, *trace);
+      text = reportTrace(*path, *entry, *trace, 1e-3 * *longer);
     if (text)
       std::printf("%s", text->c_str());
     status = text ? 0 : fail(text.error().message);

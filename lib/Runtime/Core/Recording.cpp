@@ -92,6 +92,14 @@ void Executor::endRecording(double begin) noexcept {
   record(RunSpan::Request, 0, begin);
 }
 
+/// The handle of a task that communicates; −1: of any other.
+static int64_t handleOf(const TaskView &task) {
+  if (const auto *wait = std::get_if<task::Wait>(&task.params))
+    return static_cast<int64_t>(wait->handle);
+  return isCollective(task.kind()) || task.handle != 0 ? static_cast<int64_t>(task.handle)
+                                                       : -1;
+}
+
 RunProgram runtime::programOf(const TaskTable &table) {
   RunProgram program;
   program.name = table.programName();
@@ -99,7 +107,7 @@ RunProgram runtime::programOf(const TaskTable &table) {
     const TaskView task = table.task(i);
     task::Work work = task::workOf(task.params, table.mesh());
     program.tasks.push_back({std::string(task.source), std::string(name(task.kind())),
-                             work.flops, work.bytes});
+                             work.flops, work.bytes, handleOf(task)});
   }
   for (const TransferView &transfer : table.transfers())
     program.transfers.emplace_back(transfer.name);
