@@ -34,7 +34,10 @@ double partita::convSeconds(const Device &device, const WinogradShape &shape,
   double filter = winograd::tilePieces * in * out * elementBytes;
   double images = static_cast<double>(pixels) * (in + out) * elementBytes;
   double products = 2 * pieces * in * out / endlessRate(device);
+  double transformed = pieces * (in + out);
+  if (shape.isMade)
+    transformed += winograd::tilePieces * in * out;
   double traffic = matmulTraffic(device, images + filter, isFilterFar ? filter : 0);
-  return std::hypot(products, traffic) + pieces * (in + out) / device.matmul.winograd +
+  return std::hypot(products, traffic) + transformed / device.matmul.winograd +
          device.launch;
 }

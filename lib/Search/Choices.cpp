@@ -74,7 +74,8 @@ private:
       }
     add(it.steps);
     add(timing.isJoined(op));
-    add(timing.mayBeWinograd(op));
+    if (timing.mayBeWinograd(op))
+      text += timing.transformsFilter(it) ? " winograd made" : " winograd";
     for (int32_t a : graph.allAtoms(op)) {
       const Atom &atom = graph.atoms[static_cast<size_t>(a)];
       add(atom.factor);

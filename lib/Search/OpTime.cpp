@@ -99,6 +99,18 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
   return picosOf(std::max(0.0, seconds));
 }
 
+/// Tells if a filter has the channels of the operand first, as that of a transposed
+/// convolution; that of a convolution has those of the result first.
+static bool hasTurnedFilter(const ShardingRule &rule) {
+  return rule.operands[1][0] == rule.operands[0][1];
+}
+
+bool Timing::transformsFilter(const FlowOp &op) const {
+  const int32_t producer = graph.values[static_cast<size_t>(op.operands[1])].producer;
+  return producer < 0 ||
+         graph.ops[static_cast<size_t>(producer)].kind != FlowKind::Source;
+}
+
 bool Timing::mayBeWinograd(int32_t number) const {
   const FlowOp &op = graph.ops[static_cast<size_t>(number)];
   const ShardingRule &rule = op.rule;
@@ -106,9 +118,7 @@ bool Timing::mayBeWinograd(int32_t number) const {
       rule.operands[0].size() != 4 || rule.operands[1].size() != 4 ||
       rule.results[0].size() != 4)
     return false;
-  const FlowValue &filter = graph.values[static_cast<size_t>(op.operands[1])];
-  if (filter.type != DType::F32 || filter.producer < 0 ||
-      graph.ops[static_cast<size_t>(filter.producer)].kind != FlowKind::Source)
+  if (graph.values[static_cast<size_t>(op.operands[1])].type != DType::F32)
     return false;
   for (size_t d : {2, 3}) {
     const std::vector<int32_t> &of = rule.operands[0][d], &taps = rule.operands[1][d];
@@ -122,12 +132,14 @@ bool Timing::mayBeWinograd(int32_t number) const {
         !winograd::isWindow(count, window->stride, 1))
       return false;
   }
-  // No groups, and the channels of a convolution: a transposed one has them the other way
-  // round.
-  auto isOf = [&](size_t dim, const TensorFactors &tensor, size_t other) {
-    return rule.operands[1][dim].size() == 1 && tensor[other] == rule.operands[1][dim];
+  // No groups.
+  const bool isTransposed = hasTurnedFilter(rule);
+  auto isOf = [&](size_t dim, const TensorFactors &tensor) {
+    return rule.operands[1][dim].size() == 1 && tensor[1] == rule.operands[1][dim];
   };
-  return isOf(0, rule.results[0], 1) && isOf(1, rule.operands[0], 1);
+  return isOf(isTransposed ? 1 : 0, rule.results[0]) &&
+         isOf(isTransposed ? 0 : 1, rule.operands[0]) &&
+         (!isTransposed || transformsFilter(op));
 }
 
 Picos Timing::winograd(const FlowOp &op, const Strategy &strategy) const {
@@ -137,9 +149,9 @@ Picos Timing::winograd(const FlowOp &op, const Strategy &strategy) const {
       size *= strategy.factors[static_cast<size_t>(factor)].local();
     return size;
   };
-  const TensorFactors &result = op.rule.results[0], &filter = op.rule.operands[1];
-  WinogradShape shape{local(result, 0), local(result, 2), local(result, 3),
-                      local(filter, 1), local(filter, 0)};
+  const TensorFactors &result = op.rule.results[0], &operand = op.rule.operands[0];
+  WinogradShape shape{local(result, 0),  local(result, 2), local(result, 3),
+                      local(operand, 1), local(result, 1), transformsFilter(op)};
   return picosOf(convSeconds(placement.topology().device, shape, isFar(op.operands[1])));
 }
 

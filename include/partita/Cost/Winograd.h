@@ -7,8 +7,10 @@
 //     tiles      = batch · ⌈height/2⌉ · ⌈width/2⌉
 //     products   = 2 · 16 · tiles · in · out / (peak · efficiency · reuse)
 //     traffic    = image, result and the packed filter (16 · in · out elements), once
-//     transforms = 16 · tiles · (in + out) / winograd
+//     transforms = 16 · (tiles · (in + out) + made · in · out) / winograd
 //     seconds    = √(products² + traffic²) + transforms + launch
+//
+// `made` is 1 for a filter that is transformed in each run, else 0.
 //
 // `reuse` is that of the device's best tile (Compute.h). Pieces stay in a cache and are
 // not in the traffic; to make and to read them is in the rate of the transforms, a
@@ -26,10 +28,11 @@
 
 namespace partita {
 
-/// A convolution of f32 with 3 × 3 taps, stride 1, no groups and a constant filter. All
-/// sizes are elements; height and width are those of the result.
+/// A convolution of f32 with 3 × 3 taps, stride 1 and no groups. All sizes are elements;
+/// height and width are those of the result.
 struct WinogradShape {
   int64_t batch = 1, height = 1, width = 1, in = 1, out = 1;
+  bool isMade = false; ///< the filter is no constant, and is transformed in each run
 
   /// The same by the direct algorithm.
   MatmulShape direct() const { return {1, batch * height * width, out, 9 * in}; }

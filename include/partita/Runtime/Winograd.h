@@ -2,8 +2,9 @@
 //
 // F(2 × 2, 3 × 3) for images that keep channels last: a tile of 2 × 2 results takes 16
 // multiplications per pair of channels instead of 36. The filter's part of the algorithm
-// is done once, at load. Tiles of 4 × 4 results would take 36 instead of 144, but round
-// too coarsely. docs/codegen.md, "Winograd's algorithm", has the measurements.
+// is done once, at load, or where the filter changes in each run. Tiles of 4 × 4 results
+// would take 36 instead of 144, but round too coarsely. docs/codegen.md, "Winograd's
+// algorithm", has the measurements.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RUNTIME_WINOGRAD_H
@@ -19,10 +20,11 @@ namespace partita::winograd {
 enum class Vectors { Of256Bits, Of512Bits };
 
 /// The call, for the team of this thread; null where it is not taken: a CPU without such
-/// vectors, another element type, window or form of the images, groups, a filter that is
-/// no constant. All post-ops are done while results are in cache. What an element is, to
-/// the last bit, does not depend on the number of threads.
-std::unique_ptr<engine::Call> conv(const task::Conv &params, Vectors vectors);
+/// vectors, another element type, window or form of the images, groups, a transposed
+/// convolution with a constant filter. All post-ops are done while results are in cache.
+/// What an element is, to the last bit, does not depend on the number of threads.
+std::unique_ptr<engine::Call> conv(const task::Conv &params, Vectors vectors,
+                                   bool isTransposed = false);
 
 /// Whether that is expected to be faster than oneDNN's code, for a call that is taken.
 bool isWorth(const task::Conv &params);

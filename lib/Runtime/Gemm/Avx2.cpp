@@ -120,6 +120,7 @@ const WinogradKernels gemm::winogradAvx2 = {
     tileRows,
     1,
     {{tile<1, 1>}, {tile<2, 1>}, {tile<3, 1>}, {tile<4, 1>}, {tile<5, 1>}, {tile<6, 1>}},
+    filterToPieces,
     patchToPieces<width>,
     piecesToPixels<width>,
     "winograd:avx2"};

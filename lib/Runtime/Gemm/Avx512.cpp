@@ -26,6 +26,7 @@ const WinogradKernels gemm::winogradAvx512 = {12,
                                                {tile<10, 1>, tile<10, 2>},
                                                {tile<11, 1>, tile<11, 2>},
                                                {tile<12, 1>, tile<12, 2>}},
+                                              filterToPieces,
                                               patchToPieces<width>,
                                               piecesToPixels<width>,
                                               "winograd:avx512"};

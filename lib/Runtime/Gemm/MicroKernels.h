@@ -54,6 +54,16 @@ struct PostStep {
 /// 2 × 2 results, and become as many pieces.
 constexpr int64_t patchSide = 4, pieces = patchSide * patchSide;
 
+/// The filters g of a panel's output channels become the pieces of G·g·Gᵀ, computed in
+/// f64 and rounded once, in the order in which products read them.
+struct FilterPanel {
+  const float *from;       ///< 9 taps, row by row, of its first output and input channel
+  int64_t column, channel; ///< from an output, an input channel to the next, elements
+  bool isTurned;           ///< by half: the last tap is the first
+  int64_t columns, channels;
+  float *to; ///< [pieces][channels][panelColumns], zero behind `columns`
+};
+
 /// A patch d of an image becomes the pieces of Bᵀ·d·B, channel by channel.
 struct Patch {
   const float *pixel[pieces]; ///< row by row
@@ -87,6 +97,7 @@ struct Kernels {
 struct WinogradKernels {
   int64_t rows, panels;              ///< of a tile, at most
   void (*tile[12][2])(const Tile &); ///< by rows − 1 and panels − 1
+  void (*filter)(const FilterPanel &);
   void (*patch)(const Patch &);
   void (*spread)(const Spread &);
   const char *name;

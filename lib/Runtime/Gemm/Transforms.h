@@ -11,6 +11,53 @@
 namespace partita::gemm {
 namespace {
 
+/// G·g along one side, for the columns of a panel.
+template <typename T>
+[[gnu::always_inline]] inline void expand(const T *a, const T *b, const T *c,
+                                          double (&to)[patchSide][panelColumns]) {
+  for (int64_t k = 0; k < panelColumns; ++k) {
+    const double first = a[k], middle = b[k], last = c[k];
+    to[0][k] = first;
+    to[1][k] = (first + middle + last) / 2;
+    to[2][k] = (first - middle + last) / 2;
+    to[3][k] = last;
+  }
+}
+
+/// A filter that is turned has the same pieces, the outer ones in each other's place.
+inline void filterToPieces(const FilterPanel &f) {
+  constexpr int side = 3, taps = side * side;
+  float g[taps][panelColumns] = {};
+  double half[side][patchSide][panelColumns], all[patchSide][panelColumns];
+  auto place = [&](int64_t i) {
+    const bool isOuter = i == 0 || i == patchSide - 1;
+    return f.isTurned && isOuter ? patchSide - 1 - i : i;
+  };
+  for (int64_t c = 0; c < f.channels; ++c) {
+    // Channels that are far apart, each in a row, are asked for ahead.
+    constexpr int64_t ahead = 8;
+    if (f.column == taps && c + ahead < f.channels)
+      for (int64_t i = 0; i < f.columns * taps; i += 16)
+        __builtin_prefetch(f.from + (c + ahead) * f.channel + i);
+    for (int64_t k = 0; k < f.columns; ++k) {
+      const float *at = f.from + k * f.column + c * f.channel;
+      for (int t = 0; t < taps; ++t)
+        g[t][k] = at[t];
+    }
+    for (int j = 0; j < side; ++j)
+      expand(g[j], g[side + j], g[2 * side + j], half[j]);
+    for (int64_t i = 0; i < patchSide; ++i) {
+      expand(half[0][i], half[1][i], half[2][i], all);
+      for (int64_t j = 0; j < patchSide; ++j) {
+        const int64_t piece = place(i) * patchSide + place(j);
+        float *to = f.to + (piece * f.channels + c) * panelColumns;
+        for (int64_t k = 0; k < panelColumns; ++k)
+          to[k] = static_cast<float>(all[j][k]);
+      }
+    }
+  }
+}
+
 /// Column `column` of the pieces: of d·B, then of Bᵀ·(d·B). What it reads is loaded anew
 /// for each column, which costs less than keeping 16 vectors in 16 registers.
 template <int width, int column>

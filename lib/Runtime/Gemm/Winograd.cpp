@@ -58,7 +58,8 @@ struct PackedFilter : Call::Weight {
 
 class WinogradConv : public Call {
 public:
-  WinogradConv(const task::Conv &params, const WinogradKernels &kernel);
+  WinogradConv(const task::Conv &params, const WinogradKernels &kernel,
+               bool isTransposed);
   Expected<void> pack(const void *raw, void *packed) const override;
   Expected<std::unique_ptr<Weight>> describe(void *packed) const override {
     return std::make_unique<PackedFilter>(packed);
@@ -81,7 +82,7 @@ private:
   void addPost(const task::PostOp &op, size_t operand);
   int64_t perPart() const { return leftPiece * pieces + sumPiece * pieces + zeros; }
   Position positionOf(int64_t tile) const;
-  void packPanel(const float *raw, int64_t panel, float *to) const;
+  void packFilter(const float *raw, float *to) const;
   void units(const Part &part, int64_t begin, int64_t end) const;
   void readTiles(const Part &part, Span tiles) const;
   void multiply(const Part &part, Span strips, Span panels) const;
@@ -93,6 +94,7 @@ private:
 
   task::Conv p;
   const WinogradKernels &kernel;
+  bool isTransposed;
   task::SpatialDim height, width;
   int64_t tileRows, tileColumns; ///< of an image
   Geometry sizes;                ///< of the products; their rows are tiles
@@ -106,9 +108,19 @@ private:
 
 } // namespace
 
-WinogradConv::WinogradConv(const task::Conv &params, const WinogradKernels &kernel)
-    : p(params), kernel(kernel), height(p.spatial[0]), width(p.spatial[1]),
-      tileRows(ceilDiv(height.out, tileSide)), tileColumns(ceilDiv(width.out, tileSide)),
+/// A transposed convolution of stride 1 is one with other paddings.
+static task::SpatialDim asConv(task::SpatialDim dim, bool isTransposed) {
+  if (isTransposed)
+    dim.padBegin = dim.kernel - 1 - dim.padBegin;
+  return dim;
+}
+
+WinogradConv::WinogradConv(const task::Conv &params, const WinogradKernels &kernel,
+                           bool isTransposed)
+    : p(params), kernel(kernel), isTransposed(isTransposed),
+      height(asConv(p.spatial[0], isTransposed)),
+      width(asConv(p.spatial[1], isTransposed)), tileRows(ceilDiv(height.out, tileSide)),
+      tileColumns(ceilDiv(width.out, tileSide)),
       sizes(p.batch * tileRows * tileColumns, p.out_channels, p.in_channels, kernel.rows),
       sumRow(kernel.panels * panelColumns), groups(ceilDiv(sizes.panels, kernel.panels)),
       isRelu(!p.post.empty() && p.post[0].kind == PARTITA_POST_RELU &&
@@ -134,7 +146,12 @@ WinogradConv::WinogradConv(const task::Conv &params, const WinogradKernels &kern
   parts = static_cast<int>(
       std::min(double(runtime::teamSize()), std::clamp(work / worth, 1.0, unitCount)));
   memory.scratch = static_cast<uint64_t>(4 * parts * perPart());
-  memory.packed = static_cast<uint64_t>(4 * sizes.panels * panelSize());
+  const auto packed = static_cast<uint64_t>(4 * sizes.panels * panelSize());
+  if (!p.weights_packed) {
+    memory.scratch += packed;
+    return;
+  }
+  memory.packed = packed;
   weightForm = {"f32 filter " + std::to_string(p.out_channels) + " " +
                     std::to_string(p.in_channels),
                 packedForm};
@@ -166,41 +183,24 @@ Position WinogradConv::positionOf(int64_t tile) const {
 // The filter
 //===----------------------------------------------------------------------===//
 
-/// G·g along one side.
-static void expand(double a, double b, double c, double (&to)[patchSide]) {
-  to[0] = a;
-  to[1] = (a + b + c) / 2;
-  to[2] = (a - b + c) / 2;
-  to[3] = c;
-}
-
-/// G·g·Gᵀ of the panel's filters: for each piece a panel as products read it.
-void WinogradConv::packPanel(const float *raw, int64_t panel, float *to) const {
-  const int64_t from = panel * panelColumns;
-  const int64_t columns = std::min(panelColumns, p.out_channels - from);
-  if (columns < panelColumns)
-    std::memset(to, 0, static_cast<size_t>(4 * pieces * p.in_channels * panelColumns));
-  for (int64_t c = 0; c < p.in_channels; ++c)
-    for (int64_t k = 0; k < columns; ++k) {
-      const float *g = raw + ((from + k) * p.in_channels + c) * 9;
-      double side[3][patchSide], all[patchSide];
-      for (int j = 0; j < 3; ++j)
-        expand(g[j], g[3 + j], g[6 + j], side[j]);
-      for (int64_t i = 0; i < patchSide; ++i) {
-        expand(side[0][i], side[1][i], side[2][i], all);
-        for (int64_t j = 0; j < patchSide; ++j)
-          to[((i * patchSide + j) * p.in_channels + c) * panelColumns + k] =
-              static_cast<float>(all[j]);
-      }
+/// A filter is stored [out, in, taps]. The gradient of a convolution's images applies the
+/// filter turned by half, which is stored [in, out, taps] then.
+void WinogradConv::packFilter(const float *raw, float *to) const {
+  constexpr int64_t taps = 9;
+  const int64_t column = isTransposed ? taps : p.in_channels * taps;
+  const int64_t channel = isTransposed ? p.out_channels * taps : taps;
+  runtime::runRanges(sizes.panels, 4 * panelSize(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i * panelColumns;
+      kernel.filter({raw + first * column, column, channel, isTransposed,
+                     std::min(panelColumns, p.out_channels - first), p.in_channels,
+                     to + i * panelSize()});
     }
+  });
 }
 
 Expected<void> WinogradConv::pack(const void *raw, void *packed) const {
-  runtime::runRanges(sizes.panels, 4 * panelSize(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      packPanel(static_cast<const float *>(raw), i,
-                static_cast<float *>(packed) + i * panelSize());
-  });
+  packFilter(static_cast<const float *>(raw), static_cast<float *>(packed));
   return {};
 }
 
@@ -212,10 +212,16 @@ bool WinogradConv::run(Frame &, std::span<void *const> operands,
                        const Weight *weight) const noexcept {
   auto *scratch = static_cast<float *>(operands[task::ConvScratch]);
   const int64_t unitCount = sizes.rowBlocks * groups;
+  const float *packed = weight ? static_cast<const PackedFilter *>(weight)->at : nullptr;
+  if (!packed) {
+    float *made = scratch + parts * perPart();
+    packFilter(static_cast<const float *>(operands[task::ConvWeights]), made);
+    packed = made;
+  }
   runtime::runParts(parts, [&](int number) {
     float *own = scratch + number * perPart();
-    Part part{operands, static_cast<const PackedFilter *>(weight)->at, own,
-              own + pieces * leftPiece, own + pieces * (leftPiece + sumPiece)};
+    Part part{operands, packed, own, own + pieces * leftPiece,
+              own + pieces * (leftPiece + sumPiece)};
     std::memset(part.zeros, 0, static_cast<size_t>(4 * zeros));
     units(part, runtime::partBegin(unitCount, number, parts),
           runtime::partBegin(unitCount, number + 1, parts));
@@ -369,17 +375,18 @@ static const WinogradKernels *kernelsFor(winograd::Vectors vectors) {
   return nullptr;
 }
 
-std::unique_ptr<Call> winograd::conv(const task::Conv &p, Vectors vectors) {
+std::unique_ptr<Call> winograd::conv(const task::Conv &p, Vectors vectors,
+                                     bool isTransposed) {
   bool isWindow = p.spatial.size() == 2;
   for (const task::SpatialDim &d : p.spatial)
     isWindow = isWindow && winograd::isWindow(d.kernel, d.stride, d.dilation);
   const WinogradKernels *kernel = kernelsFor(vectors);
   if (!kernel || !isWindow || static_cast<DType>(p.dtype) != DType::F32 ||
-      !p.weights_packed || p.groups != 1 ||
+      (isTransposed && p.weights_packed) || p.groups != 1 ||
       p.src_format != PARTITA_FORMAT_CHANNELS_LAST ||
       p.dst_format != PARTITA_FORMAT_CHANNELS_LAST)
     return nullptr;
-  return std::make_unique<WinogradConv>(p, *kernel);
+  return std::make_unique<WinogradConv>(p, *kernel, isTransposed);
 }
 
 bool winograd::isWorth(const task::Conv &p) {

@@ -331,14 +331,15 @@ bool isReference(const Program *call) {
 } // namespace
 
 /// By our own kernels, or null. A filter that is packed already decides.
-static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form,
-                                     Products products) {
+static std::unique_ptr<Call> ownConv(const task::Conv &p, bool transposed,
+                                     const WeightForm *form, Products products) {
   bool isWanted = form ? winograd::isForm(*form) : winograd::isWorth(p);
   if (products == Products::OfLibrary || !isWanted)
     return nullptr;
   bool isWide = products == Products::OfMachine && hasWideVectors();
-  return winograd::conv(p, isWide ? winograd::Vectors::Of512Bits
-                                  : winograd::Vectors::Of256Bits);
+  return winograd::conv(
+      p, isWide ? winograd::Vectors::Of512Bits : winograd::Vectors::Of256Bits,
+      transposed);
 }
 
 /// Our own kernels of bytes, or null. A filter that is packed already decides.
@@ -395,9 +396,8 @@ MadeCall onednn::createConv(const task::Conv &params, bool transposed,
       return own;
   if (!types)
     return plain::conv(params, transposed);
-  if (!transposed)
-    if (auto own = ownConv(params, form, products))
-      return own;
+  if (auto own = ownConv(params, transposed, form, products))
+    return own;
   if (!transposed && suitsWinograd(params))
     if (auto program = ConvBuilder(params, *types, false, form).buildWinograd())
       return std::unique_ptr<Call>(std::move(program));

@@ -37,15 +37,16 @@ static std::vector<winograd::Vectors> vectors() {
 }
 
 /// With one thread and with three.
-static void checkOwn(const task::Conv &p, const std::string &what) {
+static void checkOwn(const task::Conv &p, const std::string &what,
+                     bool isTransposed = false) {
   for (winograd::Vectors each : vectors())
     for (int threads : {1, 3}) {
       runtime::setTeamSize(threads);
-      std::shared_ptr<const Call> call = winograd::conv(p, each);
+      std::shared_ptr<const Call> call = winograd::conv(p, each, isTransposed);
       REQUIRE(call);
       INFO(threads << " threads, " << p.in_channels << " to " << p.out_channels
                    << " channels, " << p.spatial[0].in << " x " << p.spatial[1].in);
-      checkConv(p, false, what, call);
+      checkConv(p, isTransposed, what, call);
     }
   runtime::setTeamSize(1);
 }
@@ -70,6 +71,40 @@ TEST_CASE("Winograd: padding at either end, more or less than the window needs")
   // A rank's rows, which come with those of its neighbours.
   checkOwn(image(16, 16, window(9, 3, 1, 1, 0, 0), padded(12)), "a rank in the middle");
   checkOwn(image(16, 16, window(9, 3, 1, 1, 1, 0), padded(12)), "the first rank");
+}
+
+TEST_CASE("Winograd: a filter that changes from run to run") {
+  for (int64_t in : {1, 13, 16, 33})
+    for (int64_t out : {1, 7, 16, 21, 40}) {
+      auto p = image(in, out, padded(7), padded(6));
+      p.weights_packed = 0;
+      checkOwn(p, "channels");
+    }
+  auto p = image(330, 50, padded(15), padded(16));
+  p.weights_packed = 0, p.batch = 2, p.has_bias = 1;
+  p.post = {{PARTITA_POST_RELU}};
+  checkOwn(p, "many of all, a bias, relu");
+}
+
+TEST_CASE("Winograd: the gradient of a convolution's images") {
+  auto transposed = [](int64_t in, int64_t begin, int64_t end) {
+    return task::SpatialDim{in, in + 2 - begin - end, 3, 1, 1, begin, end};
+  };
+  for (int64_t begin : {0, 1, 2})
+    for (int64_t end : {0, 1, 2}) {
+      auto p = image(13, 21, transposed(6, begin, end), transposed(9, end, begin));
+      p.weights_packed = 0;
+      checkOwn(p, "paddings", true);
+    }
+  for (int64_t in : {1, 16, 33})
+    for (int64_t out : {1, 8, 40}) {
+      auto p = image(in, out, transposed(5, 1, 1), transposed(4, 1, 1));
+      p.weights_packed = 0, p.batch = 3, p.adds_to_result = in == 16;
+      checkOwn(p, "channels", true);
+    }
+  auto p = image(330, 50, transposed(15, 1, 1), transposed(16, 1, 1));
+  p.weights_packed = 0;
+  checkOwn(p, "many of both", true);
 }
 
 TEST_CASE("Winograd: several blocks of tiles and of summands, a batch of images") {
@@ -153,6 +188,36 @@ TEST_CASE("Winograd: the same bits for any number of threads, and for all vector
   }
 }
 
+TEST_CASE("Winograd: errors are at most twice those of sums in f32") {
+  for (auto [channels, size] : {std::array<int64_t, 2>{32, 20}, {128, 7}, {512, 4}})
+    for (winograd::Vectors each : vectors()) {
+      auto p = image(channels, 16, padded(size), padded(size));
+      p.weights_packed = 0;
+      Result own(p, each, 1);
+      double squares = 0, direct = 0;
+      forAll({size, size, 16}, [&](const std::vector<int64_t> &at) {
+        double exact = 0;
+        float sum = 0;
+        for (int64_t tap = 0; tap < 9; ++tap) {
+          const int64_t row = at[0] + tap / 3 - 1, column = at[1] + tap % 3 - 1;
+          if (std::min(row, column) < 0 || std::max(row, column) >= size)
+            continue;
+          for (int64_t c = 0; c < channels; ++c) {
+            const double x = own.src.get((row * size + column) * channels + c),
+                         w = own.filter.get((at[2] * channels + c) * 9 + tap);
+            exact += x * w;
+            sum = std::fma(static_cast<float>(x), static_cast<float>(w), sum);
+          }
+        }
+        const double found = own.dst.get((at[0] * size + at[1]) * 16 + at[2]);
+        squares += (found - exact) * (found - exact);
+        direct += (static_cast<double>(sum) - exact) * (static_cast<double>(sum) - exact);
+      });
+      INFO(channels << " channels: " << std::sqrt(squares / direct));
+      CHECK(squares <= 4 * direct);
+    }
+}
+
 TEST_CASE("Winograd: what lies behind the last result is not read into it") {
   // The tile of the last row and column reads a row and a column that no result has.
   auto p = image(8, 16, window(8, 3, 1, 1, 1, -2), window(8, 3, 1, 1, 1, -2));
@@ -205,7 +270,7 @@ TEST_CASE("Winograd: what is left to others") {
   };
   CHECK(without([](auto &p) { p.dtype = static_cast<int64_t>(DType::F64); }));
   CHECK(without([](auto &p) { p.groups = 2; }));
-  CHECK(without([](auto &p) { p.weights_packed = 0; }));
+  CHECK_FALSE(winograd::conv(all, winograd::Vectors::Of256Bits, true)); // constant
   CHECK(without([](auto &p) { p.src_format = PARTITA_FORMAT_CHANNELS_FIRST; }));
   CHECK(without([](auto &p) { p.dst_format = PARTITA_FORMAT_CHANNELS_FIRST; }));
   CHECK(without([](auto &p) { p.spatial[1] = window(20, 3, 2, 1, 1, 1); }));
