@@ -8,6 +8,7 @@
 #include "partita/Search/Memory.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace partita;
 using namespace partita::search;
@@ -99,11 +100,30 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
   return picosOf(std::max(0.0, seconds));
 }
 
-/// Tells if a filter has the channels of the operand first, as that of a transposed
-/// convolution; that of a convolution has those of the result first.
-static bool hasTurnedFilter(const ShardingRule &rule) {
-  return rule.operands[1][0] == rule.operands[0][1];
-}
+namespace {
+/// The tensors of a convolution or of one of its gradients; operand 0 has the images that
+/// windows move over.
+struct ConvTensors {
+  const TensorFactors *filter, *pixels;
+  bool isTransposed; ///< the filter has the channels of the images first
+
+  explicit ConvTensors(const ShardingRule &rule)
+      : filter(&rule.operands[1]), pixels(&rule.results[0]) {
+    // The gradient of a filter: what came of the images is operand 1.
+    if ((*pixels)[0] != rule.operands[0][0])
+      std::swap(filter, pixels);
+    isTransposed = (*filter)[0] == rule.operands[0][1];
+  }
+  /// Tells if the filter's channels are those of the others: there are no groups.
+  bool hasAllChannels(const ShardingRule &rule) const {
+    auto isOf = [&](size_t dim, const TensorFactors &tensor) {
+      return (*filter)[dim].size() == 1 && tensor[1] == (*filter)[dim];
+    };
+    return isOf(isTransposed ? 1 : 0, *pixels) &&
+           isOf(isTransposed ? 0 : 1, rule.operands[0]);
+  }
+};
+} // namespace
 
 bool Timing::transformsFilter(const FlowOp &op) const {
   const int32_t producer = graph.values[static_cast<size_t>(op.operands[1])].producer;
@@ -120,8 +140,9 @@ bool Timing::mayBeWinograd(int32_t number) const {
     return false;
   if (graph.values[static_cast<size_t>(op.operands[1])].type != DType::F32)
     return false;
+  const ConvTensors conv(rule);
   for (size_t d : {2, 3}) {
-    const std::vector<int32_t> &of = rule.operands[0][d], &taps = rule.operands[1][d];
+    const std::vector<int32_t> &of = rule.operands[0][d], &taps = (*conv.filter)[d];
     if (of.size() != 1 || taps.size() != 1)
       return false;
     const auto &factor = rule.factors[static_cast<size_t>(of[0])];
@@ -132,14 +153,7 @@ bool Timing::mayBeWinograd(int32_t number) const {
         !winograd::isWindow(count, window->stride, 1))
       return false;
   }
-  // No groups.
-  const bool isTransposed = hasTurnedFilter(rule);
-  auto isOf = [&](size_t dim, const TensorFactors &tensor) {
-    return rule.operands[1][dim].size() == 1 && tensor[1] == rule.operands[1][dim];
-  };
-  return isOf(isTransposed ? 1 : 0, rule.results[0]) &&
-         isOf(isTransposed ? 0 : 1, rule.operands[0]) &&
-         (!isTransposed || transformsFilter(op));
+  return conv.hasAllChannels(rule) && (!conv.isTransposed || transformsFilter(op));
 }
 
 Picos Timing::winograd(const FlowOp &op, const Strategy &strategy) const {
@@ -149,9 +163,10 @@ Picos Timing::winograd(const FlowOp &op, const Strategy &strategy) const {
       size *= strategy.factors[static_cast<size_t>(factor)].local();
     return size;
   };
-  const TensorFactors &result = op.rule.results[0], &operand = op.rule.operands[0];
-  WinogradShape shape{local(result, 0),  local(result, 2), local(result, 3),
-                      local(operand, 1), local(result, 1), transformsFilter(op)};
+  const TensorFactors &pixels = *ConvTensors(op.rule).pixels;
+  WinogradShape shape{local(pixels, 0), local(pixels, 2),
+                      local(pixels, 3), local(op.rule.operands[0], 1),
+                      local(pixels, 1), transformsFilter(op)};
   return picosOf(convSeconds(placement.topology().device, shape, isFar(op.operands[1])));
 }
 

@@ -26,8 +26,13 @@ enum class Vectors { Of256Bits, Of512Bits };
 std::unique_ptr<engine::Call> conv(const task::Conv &params, Vectors vectors,
                                    bool isTransposed = false);
 
-/// Whether that is expected to be faster than oneDNN's code, for a call that is taken.
+/// The gradient of such a convolution's filter, likewise; null where it is not taken.
+std::unique_ptr<engine::Call> filterGradient(const task::ConvBackwardFilter &params,
+                                             Vectors vectors);
+
+/// Whether these are expected to be faster than oneDNN's code, for calls that are taken.
 bool isWorth(const task::Conv &params);
+bool isWorth(const task::ConvBackwardFilter &params);
 
 /// Whether the form is that of a filter which such a call has packed. It is the same for
 /// images of all sizes.

@@ -149,11 +149,12 @@ public:
   bool isStreamed(int32_t value) const { return streamed[static_cast<size_t>(value)]; }
   /// Whether the op runs in the kernel of the producer of one of its operands.
   bool isJoined(int32_t op) const { return joined[static_cast<size_t>(op)]; }
-  /// Tells if the op is a convolution, or the gradient of one's images, that Winograd's
-  /// algorithm computes where the local sizes are worth it (Cost/Winograd.h): of f32, by
-  /// its window; a transposed one only where its filter is no constant.
+  /// Tells if the op is a convolution, or a gradient of one, that Winograd's algorithm
+  /// computes where the local sizes are worth it (Cost/Winograd.h): of f32, by its
+  /// window; a transposed one only where its filter is no constant.
   bool mayBeWinograd(int32_t op) const;
-  /// Tells if the filter of such an op is no constant: each run transforms it.
+  /// Tells if the filter of such an op is no constant, or is made: each run transforms
+  /// it.
   bool transformsFilter(const FlowOp &op) const;
   /// How a value goes from the op that makes it to one that reads it, if nothing else
   /// does. What is made in the call of a product goes through memory if the user is a

@@ -122,6 +122,8 @@ const WinogradKernels gemm::winogradAvx2 = {
     {{tile<1, 1>}, {tile<2, 1>}, {tile<3, 1>}, {tile<4, 1>}, {tile<5, 1>}, {tile<6, 1>}},
     filterToPieces,
     patchToPieces<width>,
+    cotangentToPieces<width>,
+    sumsToTaps<width>,
     piecesToPixels<width>,
     "winograd:avx2"};
 

@@ -28,6 +28,8 @@ const WinogradKernels gemm::winogradAvx512 = {12,
                                                {tile<12, 1>, tile<12, 2>}},
                                               filterToPieces,
                                               patchToPieces<width>,
+                                              cotangentToPieces<width>,
+                                              sumsToTaps<width>,
                                               piecesToPixels<width>,
                                               "winograd:avx512"};
 

@@ -72,6 +72,15 @@ struct Patch {
   int64_t piece; ///< from a piece to the next, elements
 };
 
+/// The pieces' sums of an output channel become the taps of its filters, Gᵀ·m·G for each
+/// input channel.
+struct TapSums {
+  const float *from; ///< by input channel
+  int64_t piece;     ///< from a piece to the next, elements
+  int64_t channels;
+  float *to; ///< [channels][9]
+};
+
 /// The pieces m of a tile become the 2 × 2 pixels of Aᵀ·m·A, for a panel of channels.
 struct Spread {
   const float *from;
@@ -99,6 +108,9 @@ struct WinogradKernels {
   void (*tile[12][2])(const Tile &); ///< by rows − 1 and panels − 1
   void (*filter)(const FilterPanel &);
   void (*patch)(const Patch &);
+  /// A·y·Aᵀ, for the gradient of a filter, of y: the first four pixels.
+  void (*cotangent)(const Patch &);
+  void (*taps)(const TapSums &);
   void (*spread)(const Spread &);
   const char *name;
 };

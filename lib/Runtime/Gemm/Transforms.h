@@ -121,24 +121,92 @@ VectorOf<width> finished(const Spread &s, VectorOf<width> x, const float *bias,
   return s.isRelu ? (x < zero ? zero : x) : x;
 }
 
-template <int width> void patchToPieces(const Patch &p) {
+template <int width>
+[[gnu::always_inline]] inline void cotangentVector(const Patch &p, int64_t c) {
+  VectorOf<width> y[2][2], half[patchSide][2];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 4; ++i)
+    y[i / 2][i % 2] = loadFrom<width>(p.pixel[i] + c);
+#pragma clang loop unroll(full)
+  for (int column = 0; column < 2; ++column) {
+    half[0][column] = y[0][column];
+    half[1][column] = y[0][column] + y[1][column];
+    half[2][column] = y[0][column] - y[1][column];
+    half[3][column] = -y[1][column];
+  }
+#pragma clang loop unroll(full)
+  for (int row = 0; row < patchSide; ++row) {
+    float *to = p.to + row * patchSide * p.piece + c;
+    storeTo<width>(half[row][0], to);
+    storeTo<width>(half[row][0] + half[row][1], to + p.piece);
+    storeTo<width>(half[row][0] - half[row][1], to + 2 * p.piece);
+    storeTo<width>(-half[row][1], to + 3 * p.piece);
+  }
+}
+
+/// All channels by `vector(patch, first channel)`, which reads so many pixels.
+template <int width, int pixels>
+[[gnu::always_inline]] inline void toPieces(const Patch &p,
+                                            void (*vector)(const Patch &, int64_t)) {
   int64_t c = 0;
   for (; c + width <= p.channels; c += width)
-    patchVector<width>(p, c);
+    vector(p, c);
   if (c == p.channels)
     return;
   // The last channels, copied to where there are whole vectors of them.
-  float in[pieces][width] = {}, out[pieces][width];
+  float in[pixels][width] = {}, out[pieces][width];
   Patch last{{}, width, out[0], width};
-  for (int i = 0; i < pieces; ++i) {
+  for (int i = 0; i < pixels; ++i) {
     last.pixel[i] = in[i];
     for (int64_t k = c; k < p.channels; ++k)
       in[i][k - c] = p.pixel[i][k];
   }
-  patchVector<width>(last, 0);
+  vector(last, 0);
   for (int i = 0; i < pieces; ++i)
     for (int64_t k = c; k < p.channels; ++k)
       p.to[i * p.piece + k] = out[i][k - c];
+}
+
+template <int width> void patchToPieces(const Patch &p) {
+  toPieces<width, pieces>(p, patchVector<width>);
+}
+
+template <int width> void cotangentToPieces(const Patch &p) {
+  toPieces<width, 4>(p, cotangentVector<width>);
+}
+
+/// Gᵀ along one side.
+template <typename V>
+[[gnu::always_inline]] inline void contract(const V &a, const V &b, const V &c,
+                                            const V &d, V (&to)[3]) {
+  to[0] = a + (b + c) * 0.5f;
+  to[1] = (b - c) * 0.5f;
+  to[2] = (b + c) * 0.5f + d;
+}
+
+/// Whole vectors are read; of the last one only what there is of channels is written.
+template <int width> void sumsToTaps(const TapSums &s) {
+  constexpr int side = 3, taps = side * side;
+  using Vector = VectorOf<width>;
+  for (int64_t c = 0; c < s.channels; c += width) {
+    Vector half[patchSide][side], all[side];
+    for (int column = 0; column < patchSide; ++column) {
+      auto piece = [&](int row) {
+        return loadFrom<width>(s.from + (row * patchSide + column) * s.piece + c);
+      };
+      contract(piece(0), piece(1), piece(2), piece(3), half[column]);
+    }
+    float out[taps][width];
+    for (int row = 0; row < side; ++row) {
+      contract(half[0][row], half[1][row], half[2][row], half[3][row], all);
+      for (int column = 0; column < side; ++column)
+        storeTo<width>(all[column], out[row * side + column]);
+    }
+    const int64_t count = s.channels - c < width ? s.channels - c : width;
+    for (int64_t k = 0; k < count; ++k)
+      for (int t = 0; t < taps; ++t)
+        s.to[(c + k) * taps + t] = out[t][k];
+  }
 }
 
 template <int width> void piecesToPixels(const Spread &s) {

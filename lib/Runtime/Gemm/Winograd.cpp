@@ -12,9 +12,8 @@
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/Winograd.h"
 
-#include "Blocks.h"
+#include "WinogradTiles.h"
 #include "partita/Runtime/Team.h"
-#include "partita/Runtime/WinogradShape.h"
 
 #include <cstring>
 
@@ -24,8 +23,6 @@ using engine::Call;
 
 namespace {
 
-using winograd::tileSide;
-static_assert(pieces == winograd::tilePieces);
 /// Bytes of a block's pieces and of a panel of their products: beside what comes of the
 /// filter, they stay in a second-level cache of 256 KiB and are quick to come by again.
 constexpr int64_t blockBytes = 208 * 1024;
@@ -34,15 +31,6 @@ constexpr int64_t blockBytes = 208 * 1024;
 constexpr int64_t leastTiles = 24;
 constexpr const char *packedForm = "winograd 2x2, panels of 16";
 static_assert(panelColumns == 16);
-
-/// Pieces are an odd number of cache lines apart, so that the 16 that are written
-/// together lie in different sets of the cache.
-int64_t apart(int64_t elements) { return ceilDiv(elements, 16) / 2 * 32 + 16; }
-
-/// Where a tile is in the images.
-struct Position {
-  int64_t image, row, column; ///< the two of its first result
-};
 
 /// Strides of a post-op's operand along the dims of the result.
 struct Post {
@@ -81,7 +69,6 @@ private:
   };
   void addPost(const task::PostOp &op, size_t operand);
   int64_t perPart() const { return leftPiece * pieces + sumPiece * pieces + zeros; }
-  Position positionOf(int64_t tile) const;
   void packFilter(const float *raw, float *to) const;
   void units(const Part &part, int64_t begin, int64_t end) const;
   void readTiles(const Part &part, Span tiles) const;
@@ -96,11 +83,11 @@ private:
   const WinogradKernels &kernel;
   bool isTransposed;
   task::SpatialDim height, width;
-  int64_t tileRows, tileColumns; ///< of an image
-  Geometry sizes;                ///< of the products; their rows are tiles
-  int64_t leftRow, leftPiece;    ///< elements between tiles, and pieces, of the left
-  int64_t sumRow, sumPiece;      ///< the same of the products
-  int64_t zeros, groups;         ///< channels of a pixel; of panels
+  TileGrid grid;
+  Geometry sizes;             ///< of the products; their rows are tiles
+  int64_t leftRow, leftPiece; ///< elements between tiles, and pieces, of the left
+  int64_t sumRow, sumPiece;   ///< the same of the products
+  int64_t zeros, groups;      ///< channels of a pixel; of panels
   bool isRelu;
   std::vector<Post> posts;
   int parts = 1;
@@ -119,9 +106,8 @@ WinogradConv::WinogradConv(const task::Conv &params, const WinogradKernels &kern
                            bool isTransposed)
     : p(params), kernel(kernel), isTransposed(isTransposed),
       height(asConv(p.spatial[0], isTransposed)),
-      width(asConv(p.spatial[1], isTransposed)), tileRows(ceilDiv(height.out, tileSide)),
-      tileColumns(ceilDiv(width.out, tileSide)),
-      sizes(p.batch * tileRows * tileColumns, p.out_channels, p.in_channels, kernel.rows),
+      width(asConv(p.spatial[1], isTransposed)), grid(height.out, width.out),
+      sizes(p.batch * grid.perImage(), p.out_channels, p.in_channels, kernel.rows),
       sumRow(kernel.panels * panelColumns), groups(ceilDiv(sizes.panels, kernel.panels)),
       isRelu(!p.post.empty() && p.post[0].kind == PARTITA_POST_RELU &&
              p.post[0].alpha == 0) {
@@ -141,7 +127,7 @@ WinogradConv::WinogradConv(const task::Conv &params, const WinogradKernels &kern
   }
   constexpr double worth = 1 << 17; // multiplications, as for products
   double work = double(sizes.summands) * double(p.out_channels) * pieces *
-                double(p.batch * tileRows * tileColumns);
+                double(p.batch * grid.perImage());
   double unitCount = double(sizes.rowBlocks * groups);
   parts = static_cast<int>(
       std::min(double(runtime::teamSize()), std::clamp(work / worth, 1.0, unitCount)));
@@ -172,11 +158,6 @@ void WinogradConv::addPost(const task::PostOp &op, size_t operand) {
   place(2, height.out, post.row);
   place(0, p.batch, post.image);
   posts.push_back(post);
-}
-
-Position WinogradConv::positionOf(int64_t tile) const {
-  int64_t row = tile / tileColumns;
-  return {row / tileRows, row % tileRows * tileSide, tile % tileColumns * tileSide};
 }
 
 //===----------------------------------------------------------------------===//
@@ -249,19 +230,14 @@ void WinogradConv::units(const Part &part, int64_t begin, int64_t end) const {
 }
 
 void WinogradConv::readTiles(const Part &part, Span tiles) const {
-  auto *src = static_cast<const float *>(part.operands[task::ConvSrc]);
+  const Images images{static_cast<const float *>(part.operands[task::ConvSrc]), height.in,
+                      width.in, p.in_channels, part.zeros};
   Patch patch{{}, p.in_channels, part.left, leftPiece};
   for (int64_t tile = tiles.begin; tile < tiles.end; ++tile, patch.to += leftRow) {
-    Position at = positionOf(tile);
+    Position at = grid.at(tile);
     at.row -= height.padBegin;
     at.column -= width.padBegin;
-    const float *image = src + at.image * height.in * width.in * p.in_channels;
-    for (int64_t i = 0; i < pieces; ++i) {
-      int64_t row = at.row + i / patchSide, column = at.column + i % patchSide;
-      bool isInside = row >= 0 && row < height.in && column >= 0 && column < width.in;
-      patch.pixel[i] =
-          isInside ? image + (row * width.in + column) * p.in_channels : part.zeros;
-    }
+    images.takePatch(at, patch);
     kernel.patch(patch);
   }
 }
@@ -322,8 +298,8 @@ void WinogradConv::writeTiles(const Part &part, Span tiles, Span panels) const {
                 p.adds_to_result != 0,
                 isRelu};
   for (int64_t tile = tiles.begin; tile < tiles.end;) {
-    const Position from = positionOf(tile);
-    const int64_t end = std::min(tiles.end, (tile / tileColumns + 1) * tileColumns);
+    const Position from = grid.at(tile);
+    const int64_t end = std::min(tiles.end, (tile / grid.columns + 1) * grid.columns);
     for (Position at = from; tile < end; ++tile, at.column += tileSide) {
       for (int64_t i = 0; i < 4; ++i) {
         int64_t row = at.row + i / 2, column = at.column + i % 2;
@@ -335,7 +311,7 @@ void WinogradConv::writeTiles(const Part &part, Span tiles, Span panels) const {
       spread.from += sumRow;
     }
     if (!posts.empty())
-      finishRow(part, from, positionOf(end - 1).column + tileSide - from.column, panels);
+      finishRow(part, from, grid.at(end - 1).column + tileSide - from.column, panels);
   }
 }
 
@@ -366,7 +342,7 @@ void WinogradConv::finishRow(const Part &part, const Position &from, int64_t pix
 // Which are taken
 //===----------------------------------------------------------------------===//
 
-static const WinogradKernels *kernelsFor(winograd::Vectors vectors) {
+const WinogradKernels *gemm::kernelsFor(winograd::Vectors vectors) {
 #if defined(__x86_64__)
   if (vectors == winograd::Vectors::Of512Bits)
     return kernels() && __builtin_cpu_supports("avx512f") ? &winogradAvx512 : nullptr;
@@ -375,13 +351,16 @@ static const WinogradKernels *kernelsFor(winograd::Vectors vectors) {
   return nullptr;
 }
 
+bool gemm::areWindows(const std::vector<task::SpatialDim> &spatial) {
+  return spatial.size() == 2 && std::ranges::all_of(spatial, [](const auto &d) {
+           return winograd::isWindow(d.kernel, d.stride, d.dilation);
+         });
+}
+
 std::unique_ptr<Call> winograd::conv(const task::Conv &p, Vectors vectors,
                                      bool isTransposed) {
-  bool isWindow = p.spatial.size() == 2;
-  for (const task::SpatialDim &d : p.spatial)
-    isWindow = isWindow && winograd::isWindow(d.kernel, d.stride, d.dilation);
   const WinogradKernels *kernel = kernelsFor(vectors);
-  if (!kernel || !isWindow || static_cast<DType>(p.dtype) != DType::F32 ||
+  if (!kernel || !areWindows(p.spatial) || static_cast<DType>(p.dtype) != DType::F32 ||
       (isTransposed && p.weights_packed) || p.groups != 1 ||
       p.src_format != PARTITA_FORMAT_CHANNELS_LAST ||
       p.dst_format != PARTITA_FORMAT_CHANNELS_LAST)
@@ -389,11 +368,18 @@ std::unique_ptr<Call> winograd::conv(const task::Conv &p, Vectors vectors,
   return std::make_unique<WinogradConv>(p, *kernel, isTransposed);
 }
 
+static int64_t pixelsOf(int64_t batch, const std::vector<task::SpatialDim> &spatial) {
+  for (const task::SpatialDim &d : spatial)
+    batch *= d.out;
+  return batch;
+}
+
 bool winograd::isWorth(const task::Conv &p) {
-  int64_t pixels = p.batch;
-  for (const task::SpatialDim &d : p.spatial)
-    pixels *= d.out;
-  return isWorth(pixels, p.in_channels, p.out_channels);
+  return isWorth(pixelsOf(p.batch, p.spatial), p.in_channels, p.out_channels);
+}
+
+bool winograd::isWorth(const task::ConvBackwardFilter &p) {
+  return isWorth(pixelsOf(p.batch, p.spatial), p.in_channels, p.out_channels);
 }
 
 bool winograd::isForm(const engine::WeightForm &form) {

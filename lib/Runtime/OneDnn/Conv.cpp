@@ -330,16 +330,19 @@ bool isReference(const Program *call) {
 
 } // namespace
 
+static winograd::Vectors vectorsOf(Products products) {
+  return products == Products::OfMachine && hasWideVectors()
+             ? winograd::Vectors::Of512Bits
+             : winograd::Vectors::Of256Bits;
+}
+
 /// By our own kernels, or null. A filter that is packed already decides.
 static std::unique_ptr<Call> ownConv(const task::Conv &p, bool transposed,
                                      const WeightForm *form, Products products) {
   bool isWanted = form ? winograd::isForm(*form) : winograd::isWorth(p);
   if (products == Products::OfLibrary || !isWanted)
     return nullptr;
-  bool isWide = products == Products::OfMachine && hasWideVectors();
-  return winograd::conv(
-      p, isWide ? winograd::Vectors::Of512Bits : winograd::Vectors::Of256Bits,
-      transposed);
+  return winograd::conv(p, vectorsOf(products), transposed);
 }
 
 /// Our own kernels of bytes, or null. A filter that is packed already decides.
@@ -485,10 +488,14 @@ std::unique_ptr<Program> backwardFilter(const task::ConvBackwardFilter &p,
 }
 } // namespace
 
-MadeCall onednn::createConvBackwardFilter(const task::ConvBackwardFilter &p) {
+MadeCall onednn::createConvBackwardFilter(const task::ConvBackwardFilter &p,
+                                          Products products) {
   auto type = dataType(p.dtype);
   if (!type)
     return plain::convBackwardFilter(p);
+  if (products != Products::OfLibrary && winograd::isWorth(p))
+    if (auto own = winograd::filterGradient(p, vectorsOf(products)))
+      return own;
   bool asGiven = p.dst_format == PARTITA_FORMAT_CHANNELS_LAST;
   for (bool freeForm : {!asGiven, asGiven})
     if (auto program = backwardFilter(p, *type, freeForm); !isReference(program.get()))

@@ -358,7 +358,7 @@ static MadeCall createTyped(const task::Params &params, const WeightForm *form,
   if (auto *p = std::get_if<task::ConvTranspose>(&params))
     return createConv(*p, true, form, products);
   if (auto *p = std::get_if<task::ConvBackwardFilter>(&params))
-    return createConvBackwardFilter(*p);
+    return createConvBackwardFilter(*p, products);
   if (auto *p = std::get_if<task::Pool>(&params))
     return createPool(*p);
   return makeError(std::string(name(kindOf(params))) + " is not an engine call");

@@ -162,7 +162,8 @@ MadeCall createMatMul(const task::MatMul &params, const WeightForm *form,
                       Products products);
 MadeCall createConv(const task::Conv &params, bool transposed, const WeightForm *form,
                     Products products);
-MadeCall createConvBackwardFilter(const task::ConvBackwardFilter &params);
+MadeCall createConvBackwardFilter(const task::ConvBackwardFilter &params,
+                                  Products products);
 MadeCall createPool(const task::Pool &params);
 
 /// The same call in f32 around 16-bit operands, which are widened into scratch and whose

@@ -113,6 +113,59 @@ inline void checkConv(task::Conv p, bool transposed, const std::string &what,
   CHECK(worst <= tolerance(type));
 }
 
+/// Compares the gradient with sums in double, over batch and positions, of what the taps
+/// read times what came of it.
+/// `made`: null for the engine's.
+inline void checkBackwardFilter(const task::ConvBackwardFilter &p,
+                                const std::string &what,
+                                std::shared_ptr<const Call> made = nullptr) {
+  auto type = static_cast<DType>(p.dtype);
+  auto needs = task::operandNeeds(p, *Mesh::parse(""));
+  REQUIRE(needs);
+  std::vector<Buffer> buffers;
+  std::vector<void *> operands;
+  for (size_t i = 0; i < needs->size(); ++i) {
+    buffers.emplace_back(type, static_cast<int64_t>((*needs)[i].bytes / byteWidth(type)));
+    buffers.back().fill(static_cast<unsigned>(i) + 1);
+  }
+  for (Buffer &b : buffers)
+    operands.push_back(b.data);
+  Prepared run(p, operands, task::BackwardScratch, std::move(made));
+  INFO(what << " of " << name(type) << " by " << run.call->implementation());
+  std::vector<int64_t> in, out, kernel;
+  for (auto &d : p.spatial) {
+    in.push_back(d.in);
+    out.push_back(d.out);
+    kernel.push_back(d.kernel);
+  }
+  int64_t ig = p.in_channels / p.groups, og = p.out_channels / p.groups, where = 0;
+  double worst = 0;
+  for (int64_t o = 0; o < p.out_channels; ++o)
+    for (int64_t i = 0; i < ig; ++i)
+      forAll(kernel, [&](const std::vector<int64_t> &k) {
+        double sum = 0, size = 1;
+        forAll(out, [&](const std::vector<int64_t> &at) {
+          std::vector<int64_t> from(at.size());
+          for (size_t d = 0; d < at.size(); ++d) {
+            auto &s = p.spatial[d];
+            from[d] = at[d] * s.stride - s.padBegin + k[d] * s.dilation;
+            if (from[d] < 0 || from[d] >= s.in)
+              return;
+          }
+          for (int64_t n = 0; n < p.batch; ++n) {
+            double product =
+                buffers[0].get(
+                    place(p.src_format, p.in_channels, in, n, o / og * ig + i, from)) *
+                buffers[1].get(place(p.dst_format, p.out_channels, out, n, o, at));
+            sum += product;
+            size += std::fabs(product);
+          }
+        });
+        worst = std::max(worst, std::fabs(buffers[2].get(where++) - sum) / size);
+      });
+  CHECK(worst <= tolerance(type));
+}
+
 inline task::SpatialDim window(int64_t in, int64_t kernel, int64_t stride,
                                int64_t dilation, int64_t begin, int64_t end) {
   int64_t out = (in + begin + end - dilation * (kernel - 1) - 1) / stride + 1;

@@ -301,56 +301,6 @@ TEST_CASE("transposed conv: groups, strides, output padding") {
       }
 }
 
-/// Over batch and positions, what the taps read times what came of it.
-static void checkBackwardFilter(const task::ConvBackwardFilter &p,
-                                const std::string &what) {
-  auto type = static_cast<DType>(p.dtype);
-  auto needs = task::operandNeeds(p, *Mesh::parse(""));
-  REQUIRE(needs);
-  std::vector<Buffer> buffers;
-  std::vector<void *> operands;
-  for (size_t i = 0; i < needs->size(); ++i) {
-    buffers.emplace_back(type, static_cast<int64_t>((*needs)[i].bytes / byteWidth(type)));
-    buffers.back().fill(static_cast<unsigned>(i) + 1);
-  }
-  for (Buffer &b : buffers)
-    operands.push_back(b.data);
-  Prepared run(p, operands, task::BackwardScratch);
-  INFO(what << " of " << name(type) << " by " << run.call->implementation());
-  std::vector<int64_t> in, out, kernel;
-  for (auto &d : p.spatial) {
-    in.push_back(d.in);
-    out.push_back(d.out);
-    kernel.push_back(d.kernel);
-  }
-  int64_t ig = p.in_channels / p.groups, og = p.out_channels / p.groups, where = 0;
-  double worst = 0;
-  for (int64_t o = 0; o < p.out_channels; ++o)
-    for (int64_t i = 0; i < ig; ++i)
-      forAll(kernel, [&](const std::vector<int64_t> &k) {
-        double sum = 0, size = 1;
-        forAll(out, [&](const std::vector<int64_t> &at) {
-          std::vector<int64_t> from(at.size());
-          for (size_t d = 0; d < at.size(); ++d) {
-            auto &s = p.spatial[d];
-            from[d] = at[d] * s.stride - s.padBegin + k[d] * s.dilation;
-            if (from[d] < 0 || from[d] >= s.in)
-              return;
-          }
-          for (int64_t n = 0; n < p.batch; ++n) {
-            double product =
-                buffers[0].get(
-                    place(p.src_format, p.in_channels, in, n, o / og * ig + i, from)) *
-                buffers[1].get(place(p.dst_format, p.out_channels, out, n, o, at));
-            sum += product;
-            size += std::fabs(product);
-          }
-        });
-        worst = std::max(worst, std::fabs(buffers[2].get(where++) - sum) / size);
-      });
-  CHECK(worst <= tolerance(type));
-}
-
 TEST_CASE("gradient of a filter: groups, dilation, padding, strides, formats") {
   for (DType type : {DType::F32, DType::F64, DType::F16, DType::BF16})
     for (int64_t src : {PARTITA_FORMAT_CHANNELS_FIRST, PARTITA_FORMAT_CHANNELS_LAST})

@@ -107,6 +107,72 @@ TEST_CASE("Winograd: the gradient of a convolution's images") {
   checkOwn(p, "many of both", true);
 }
 
+/// The gradient of the filter, with one thread and with three, which give the same bits.
+static void checkGradient(const task::ConvBackwardFilter &p, const std::string &what) {
+  for (winograd::Vectors each : vectors())
+    for (int threads : {1, 3}) {
+      runtime::setTeamSize(threads);
+      std::shared_ptr<const Call> call = winograd::filterGradient(p, each);
+      REQUIRE(call);
+      INFO(threads << " threads, " << p.in_channels << " to " << p.out_channels);
+      checkBackwardFilter(p, what, call);
+    }
+  runtime::setTeamSize(1);
+}
+
+TEST_CASE("Winograd: the gradient of a filter") {
+  task::ConvBackwardFilter p;
+  p.dtype = static_cast<uint8_t>(DType::F32);
+  p.src_format = p.dst_format = PARTITA_FORMAT_CHANNELS_LAST;
+  p.batch = 2;
+  for (int64_t in : {1, 13, 16, 33})
+    for (int64_t out : {1, 7, 16, 25}) {
+      p.in_channels = in, p.out_channels = out;
+      p.spatial = {padded(7), padded(6)};
+      checkGradient(p, "channels");
+    }
+  p.in_channels = 9, p.out_channels = 18;
+  for (int64_t begin : {0, 1, 2})
+    for (int64_t end : {-1, 0, 1, 3}) {
+      p.spatial = {window(7, 3, 1, 1, begin, end), window(5, 3, 1, 1, end + 1, begin)};
+      checkGradient(p, "paddings");
+    }
+  for (int64_t size : {1, 2, 5}) {
+    p.spatial = {padded(size), padded(size)};
+    checkGradient(p, "small images");
+  }
+  p.in_channels = 100, p.out_channels = 40, p.batch = 3;
+  p.spatial = {padded(23), padded(20)};
+  checkGradient(p, "several blocks");
+}
+
+TEST_CASE("Winograd: the gradient of a filter is the same for all teams and vectors") {
+  if (!gemm::isSupported())
+    return;
+  task::ConvBackwardFilter p;
+  p.dtype = static_cast<uint8_t>(DType::F32);
+  p.src_format = p.dst_format = PARTITA_FORMAT_CHANNELS_LAST;
+  p.batch = 2, p.in_channels = 50, p.out_channels = 70;
+  p.spatial = {padded(21), padded(18)};
+  std::vector<Buffer> results;
+  for (winograd::Vectors each : vectors())
+    for (int threads : {1, 2, 5}) {
+      Buffer src(DType::F32, 2 * 50 * 21 * 18), dst(DType::F32, 2 * 70 * 21 * 18);
+      Buffer filter(DType::F32, 50 * 70 * 9);
+      src.fill(1), dst.fill(2);
+      for (int64_t i = 0; i < dst.count; ++i)
+        dst.set(i, dst.get(i) / 3);
+      runtime::setTeamSize(threads);
+      std::shared_ptr<const Call> call = winograd::filterGradient(p, each);
+      Prepared run(p, {src.data, dst.data, filter.data, nullptr}, task::BackwardScratch,
+                   call);
+      runtime::setTeamSize(1);
+      results.push_back(std::move(filter));
+      CHECK(std::memcmp(results[0].data, results.back().data,
+                        static_cast<size_t>(4 * results[0].count)) == 0);
+    }
+}
+
 TEST_CASE("Winograd: several blocks of tiles and of summands, a batch of images") {
   auto p = image(400, 20, padded(6), padded(7));
   p.batch = 3;
