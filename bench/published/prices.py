@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Predicted against published steps: each row's mesh, rule, micro-batches and recompute
-as its source states them, priced by `partita plan --price` for servers of 8 A100.
+"""Predicted against published steps: each row's mesh, rule, ZeRO level, micro-batches and
+recompute as its source states them, priced by `partita plan --price`.
 
 usage: prices.py PARTITA [--stack NAME] [--every N] [--rows] [--at-most PERCENT] [GROUP…]
 
-GROUP: fitted, vtrain, vtrain-64, sc21, korthikanti (default: all). *fitted* is the seeded
-quarter of vTrain's one-node rows to which the stack's constants were fitted (fit.py),
-*vtrain* the other three. --every takes each N-th row, --rows prints each. With --at-most a larger mean
-error of a group ends with status 1.
+GROUP: fitted, vtrain, vtrain-64, sc21, korthikanti, fsdp-fitted, fsdp, fsdp-7b, fsdp-tp
+(default: all). *fitted* and *fsdp-fitted* are the seeded quarters of vTrain's one-node rows,
+and of MaxText's and torchtitan's rows in bf16 without tensor parallelism, to which the
+stacks' constants were fitted (fit.py); *vtrain* and *fsdp* are the other rows. --every takes
+each N-th row, --rows prints each. With --at-most a larger mean error of a group ends with
+status 1.
 """
 import argparse
 import concurrent.futures
@@ -43,7 +45,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("partita")
     parser.add_argument("groups", nargs="*", metavar="GROUP")
-    parser.add_argument("--stack", default="megatron-2021")
+    parser.add_argument("--stack", help="default: that of the row's software")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--rows", action="store_true")
     parser.add_argument("--at-most", type=float, default=numpy.inf, metavar="PERCENT")

@@ -1,6 +1,6 @@
 """Published rows as what `partita plan --price` is asked: a model without weights, a mesh,
-a cluster, a training step. Nothing is searched: mesh, rule, ZeRO level, micro-batches and
-recompute are those that the source states."""
+a cluster, a training step (megatron.py, fsdp.py). Nothing is searched: mesh, rule, ZeRO
+level, micro-batches and recompute are those that the source states."""
 import collections
 import csv
 import hashlib
@@ -9,23 +9,15 @@ import os
 import random
 import re
 import subprocess
-import sys
 
 import onnx
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "models"))
-import layers  # noqa: E402,F401  the path of build_gpt2
-import specs  # noqa: E402
-from layers import builder  # noqa: E402
+import fsdp
+import megatron
 
-#: Seed of the quarter of vTrain's rows to which constants are fitted.
+HERE = os.path.dirname(os.path.abspath(__file__))
+#: Seed of the quarters of rows to which constants are fitted.
 SEED = 2021
-#: Part of each layer that selective recompute repeats (Korthikanti et al. 2023).
-SCORES = [f"h.*.attn.{part}" for part in ("scores", "scaled", "masked", "softmax",
-                                          "mixed")]
-#: Vocabulary of vTrain's rows, which do not say one: GPT-2's, padded as Megatron does.
-VOCABULARY = 51200
 
 
 def read(name):
@@ -40,13 +32,28 @@ def groups():
     def of(source, **members):
         return [row for row in rows if source in row["source"]
                 and all(row[key] == value for key, value in members.items())]
-    vtrain = of("ground_truth_single")
-    random.Random(SEED).shuffle(vtrain)
-    quarter = len(vtrain) // 4
-    return {"fitted": vtrain[:quarter], "vtrain": vtrain[quarter:],
+
+    def drawn(some):
+        """The seeded quarter, and the others."""
+        random.Random(SEED).shuffle(some)
+        quarter = max(1, round(len(some) / 4))
+        return some[:quarter], some[quarter:]
+    vtrain = drawn(of("ground_truth_single"))
+    maxtext = drawn(of("(MaxText)", dtype="bf16"))
+    torchtitan = drawn(of("torchtitan", dtype="bf16", tp="1"))
+    return {"fitted": vtrain[0], "vtrain": vtrain[1],
             "vtrain-64": of("ground_truth_multi"),
             "sc21": of("SC'21 Table 1"),
-            "korthikanti": of("Korthikanti", model="GPT-22B")}
+            "korthikanti": of("Korthikanti", model="GPT-22B"),
+            "fsdp-fitted": maxtext[0] + torchtitan[0],
+            "fsdp": maxtext[1] + torchtitan[1],
+            "fsdp-7b": of("JAX-Toolbox docs/frameworks/maxtext", tp="1", zero_level="FSDP"),
+            "fsdp-tp": of("torchtitan", dtype="bf16", tp="8")}
+
+
+def asked(row):
+    """The module that says how a row is asked."""
+    return fsdp if fsdp.system(row) else megatron
 
 
 def seconds(row):
@@ -57,35 +64,11 @@ def seconds(row):
     layers_, hidden, length, batch, words, gpus = (
         int(row[key]) for key in ("layers", "hidden", "seq", "global_batch", "vocab",
                                   "gpus"))
+    if row["measured"] == "tokens_per_s_per_gpu":
+        return batch * length / gpus / float(row["value"])
     flops = 96 * batch * length * layers_ * hidden ** 2 * (
         1 + length / (6 * hidden) + words / (16 * layers_ * hidden))
     return flops / (float(row["value"]) * 1e12 * gpus)
-
-
-def cluster(row, constants):
-    """Servers of 8 A100, one HDR adapter per device. `constants` is the name of a stack,
-    or what a fit tries: {"device": …, "link": …, "network": …, "stack": …}."""
-    gpus = int(row["gpus"])
-    tried = {} if isinstance(constants, str) else constants
-    levels = [{"name": "nvlink", "preset": "nvlink3", "size": min(gpus, 8),
-               **tried.get("link", {})}]
-    if gpus > 8:
-        levels.append({"name": "network", "preset": "hdr", "size": gpus // 8,
-                       **tried.get("network", {})})
-    return {"device": {"preset": "A100-80GB", **tried.get("device", {})},
-            "levels": levels, "stack": tried.get("stack", constants)}
-
-
-def step(row):
-    """The training step of Megatron with Adam in mixed precision."""
-    micro = int(row["micro_batch"]) * int(row["dp"])
-    recompute = row["recompute"]
-    return {"loss": {"kind": "softmax_cross_entropy", "of": "logits", "labels": "labels",
-                     "axis": -1},
-            "optimizer": {"kind": "adamw", "lr": 1e-4}, "clip_norm": 1.0,
-            "accumulation": int(row["global_batch"]) // micro, "compute": "bf16",
-            "recompute": [{"nodes": "h.*"}] if recompute.startswith("full") else
-            [{"nodes": SCORES}] if recompute.startswith("selective") else "none"}
 
 
 #: Seconds of a step; of its passes (forward with what is computed again, backward,
@@ -115,29 +98,25 @@ class Pricer:
         return path
 
     def model(self, row):
-        batch = int(row["micro_batch"]) * int(row["dp"])
-        sizes = dict(hidden=int(row["hidden"]), heads=int(row["heads"]),
-                     layers=int(row["layers"]), length=int(row["seq"]), batch=batch,
-                     vocabulary=int(row["vocab"] or VOCABULARY))
-        path = os.path.join(self.folder, "gpt-" + "-".join(map(str, sizes.values()))
-                            + ".onnx")
+        module = asked(row)
+        sizes = module.sizes(row)
+        path = os.path.join(self.folder, module.__name__ + "-" + "-".join(
+            map(str, sizes.values())) + ".onnx")
         if not os.path.exists(path):
-            class Absent(builder.AbsentWeights, specs.Gpt3):
-                location = "absent.data"
-            onnx.save(Absent(**sizes).build(), path)
+            onnx.save(module.Model(**sizes).build(), path)
         return path
 
-    def command(self, row, constants):
-        command = [self.partita, "plan", self.model(row), "--price", "--mesh",
-                   f"dp={row['dp']},tp={row['tp']}", "--cluster",
-                   self._file(cluster(row, constants)), "--train",
-                   self._file(step(row))]
-        if row["tp"] != "1":
-            rule = "megatron-sp" if "SP" in row["recompute"] else "megatron"
-            command += ["--hints", rule + ":tp"]
-        return command
+    def command(self, row, constants=None):
+        """`constants`: what a fit tries, {"device": …, "link": …, "network": …, "stack":
+        …}; or the name of a stack, by default the row's."""
+        module = asked(row)
+        if not isinstance(constants, dict):
+            constants = {"stack": constants or module.stack(row)}
+        return [self.partita, "plan", self.model(row), "--price", "--mesh",
+                module.mesh(row), "--cluster", self._file(module.cluster(row, constants)),
+                "--train", self._file(module.step(row)), *module.hints(row)]
 
-    def price(self, row, constants):
+    def price(self, row, constants=None):
         """Predicted times of a step."""
         done = subprocess.run(self.command(row, constants), capture_output=True,
                               text=True)

@@ -1,5 +1,6 @@
 //===- Attention.cpp - Softmax between two products -----------------------===//
 #include "dialects/Graph/Formula.h"
+#include "dialects/Graph/SeenPairs.h"
 
 #include "partita/Reference/Attention.h"
 
@@ -223,6 +224,13 @@ template <typename Op> static int64_t pairsOf(Op op) {
   Shape q = shapeOf(op.getQ()), k = shapeOf(op.getK());
   return elementCount(q) / std::max<int64_t>(q.back(), 1) * k[k.size() - 2];
 }
+/// Operations of the pairs that are seen, so many each: kernels leave the others out.
+template <typename Op> static int64_t flopsOf(Op op, int64_t perPair) {
+  Shape q = shapeOf(op.getQ()), k = shapeOf(op.getK());
+  const double share = graph::detail::seenShare(q[q.size() - 2], k[k.size() - 2],
+                                                op.getScored(), op.getPayload());
+  return static_cast<int64_t>(share * static_cast<double>(pairsOf(op) * perPair));
+}
 /// Elements of a key and of a value, so many times each.
 template <typename Op> static int64_t products(Op op, int64_t depths, int64_t widths) {
   return depths * shapeOf(op.getQ()).back() + widths * shapeOf(op.getV()).back();
@@ -232,20 +240,20 @@ template <typename Op> static int64_t products(Op op, int64_t depths, int64_t wi
 static constexpr int64_t weightSteps = 24;
 
 int64_t AttentionOp::getFlops() {
-  return pairsOf(*this) * (2 * products(*this, 1, 1) + getPayload().flops() + 4);
+  return flopsOf(*this, 2 * products(*this, 1, 1) + getPayload().flops() + 4);
 }
 int64_t AttentionOp::getKernelSteps() {
   return pairsOf(*this) * (products(*this, 1, 1) + getPayload().steps() + weightSteps);
 }
 int64_t AttentionGradQueryOp::getFlops() {
-  return pairsOf(*this) * (2 * products(*this, 2, 1) + 2 * getPayload().flops() + 6);
+  return flopsOf(*this, 2 * products(*this, 2, 1) + 2 * getPayload().flops() + 6);
 }
 int64_t AttentionGradQueryOp::getKernelSteps() {
   return pairsOf(*this) *
          (products(*this, 2, 1) + 2 * getPayload().steps() + weightSteps);
 }
 int64_t AttentionGradKeysOp::getFlops() {
-  return pairsOf(*this) * (2 * products(*this, 2, 2) + 2 * getPayload().flops() + 6);
+  return flopsOf(*this, 2 * products(*this, 2, 2) + 2 * getPayload().flops() + 6);
 }
 int64_t AttentionGradKeysOp::getKernelSteps() {
   return pairsOf(*this) *

@@ -498,8 +498,9 @@ Expected<PlanResult> search::bestPlan(StepSource &source, const Wanted &wanted) 
 PlanResult search::pricedPlan(Timing &timing, Decided plan) {
   Found found;
   found.plan = std::move(plan);
+  const Topology &topology = timing.placement.topology();
   found.cost =
-      priceKernels(timing, found.plan, kernelTarget(timing.placement.topology().device));
+      priceKernels(timing, found.plan, kernelTarget(topology.device, topology.stack));
   found.memory = memoryOf(timing, found.plan);
   PlanResult result;
   result.isGiven = true;

@@ -4,7 +4,7 @@
 #include "partita/Cost/Compute.h"
 #include "partita/Kernels/Group.h"
 #include "partita/Rule/Sharding/Price.h"
-#include "partita/Search/LocalProgram.h"
+#include "partita/Search/KernelTimeline.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ using kernels::LocalOp;
 using kernels::LocalValue;
 using kernels::OpKind;
 
-kernels::Target search::kernelTarget(const Device &device) {
+kernels::Target search::kernelTarget(const Device &device, const Stack &stack) {
   const double rate = device.pointwiseRate();
   const double memory = device.memoryBandwidth * device.memoryEfficiency;
   kernels::Target target;
@@ -25,6 +25,10 @@ kernels::Target search::kernelTarget(const Device &device) {
   target.farTensor = static_cast<double>(device.cache);
   if (device.matmul.functionsApart)
     target.posts = 0;
+  if (stack.isEager) {
+    target.maxOps = 1;
+    target.maxPostOps = 0;
+  }
   return target;
 }
 
@@ -78,6 +82,7 @@ public:
       : timing(timing), plan(plan), function(function), program(function.program),
         grouping(kernels::group(program, target)),
         device(timing.placement.topology().device) {
+    kernels.resize(program.ops.size());
     std::vector<std::vector<int32_t>> members(grouping.groups.size());
     for (size_t o = 0; o < grouping.groupsOf.size(); ++o)
       for (int32_t group : grouping.groupsOf[o])
@@ -90,6 +95,7 @@ public:
 
   std::array<double, 3> seconds{}; ///< of one trip, by pass
   std::array<int64_t, 3> launches{};
+  std::vector<Picos> kernels; ///< by op, what it starts
 
 private:
   void addGroup(int32_t number, const std::vector<int32_t> &members);
@@ -109,6 +115,7 @@ private:
         static_cast<size_t>(passOf(timing.graph.ops[static_cast<size_t>(flow)]));
     seconds[pass] += time;
     launches[pass] += isStarted ? 1 : 0;
+    kernels[static_cast<size_t>(op)] += picosOf(time);
   }
 
   const Timing &timing;
@@ -182,13 +189,24 @@ void FunctionPrice::addOp(int32_t number) {
 }
 
 /// Forward and backward pass take the longer of the device and its host, which runs ahead
-/// through both.
-static Picos waitingIn(const Passes &passes, const Stack &stack) {
+/// through both. `hidden`: of the device's time, what it does beside other work.
+static Picos waitingIn(const Passes &passes, Picos hidden, const Stack &stack) {
   const PlanCost::Pass &forward = passes[static_cast<size_t>(Pass::Forward)],
                        &backward = passes[static_cast<size_t>(Pass::Backward)];
   const Picos host = repeated(picosOf(stack.launch), forward.launches) +
                      repeated(picosOf(stack.backwardLaunch), backward.launches);
-  return std::max<Picos>(0, host - forward.device - backward.device);
+  return std::max<Picos>(0, host - (forward.device + backward.device - hidden));
+}
+
+/// Runs the steps of a function beside its kernels.
+static void runBeside(const Timing &timing, const LocalFunction &function,
+                      const std::vector<Picos> &kernels, PlanCost &cost) {
+  const KernelTimeline line = timelineOf(timing, function, kernels);
+  Picos alone = line.alone;
+  for (Picos time : kernels)
+    alone += time;
+  cost.hidden += repeated(alone - line.time, function.trips);
+  cost.calls += function.trips * line.calls;
 }
 
 PlanCost search::priceKernels(Timing &timing, const Decided &plan,
@@ -201,6 +219,7 @@ PlanCost search::priceKernels(Timing &timing, const Decided &plan,
   cost.receivedBytes = price.receivedBytes;
   cost.collectives = price.collectives;
   cost.peakBuffer = price.peakBytes;
+  const Stack &stack = timing.placement.topology().stack;
   for (const LocalFunction &function : localProgram(timing.graph, plan)) {
     const FunctionPrice one(timing, plan, function, target);
     for (size_t pass = 0; pass < cost.passes.size(); ++pass) {
@@ -209,7 +228,9 @@ PlanCost search::priceKernels(Timing &timing, const Decided &plan,
       cost.passes[pass].device += time;
       cost.passes[pass].launches += repeated(one.launches[pass], function.trips);
     }
+    if (stack.overlaps)
+      runBeside(timing, function, one.kernels, cost);
   }
-  cost.waiting = waitingIn(cost.passes, timing.placement.topology().stack);
+  cost.waiting = waitingIn(cost.passes, cost.hidden, stack);
   return cost;
 }

@@ -21,6 +21,7 @@ struct Tree {
     size_t from = 0;
     Layout before;
     Shape shape;
+    std::optional<LocalStep> step = std::nullopt; ///< of all but node 0
     int32_t local = -1; ///< number in the local program, once it is made
   };
   struct Entry {
@@ -38,10 +39,12 @@ class Recorder : public StepObserver {
 public:
   explicit Recorder(size_t values) : trees(values) {}
 
-  void onStep(const Step &step, int64_t) override {
-    add(step.before, step.after.localShape());
+  void onStep(const Step &step, int64_t elementBytes) override {
+    add(step.before, step.after.localShape(), {-1, step, elementBytes});
   }
-  void onWindow(const Halo &halo, int64_t) override { add(halo.before, halo.shape()); }
+  void onWindow(const Halo &halo, int64_t elementBytes) override {
+    add(halo.before, halo.shape(), {-1, halo, elementBytes});
+  }
   void onServed(const ServedLayout &entry, size_t node) override {
     trees[static_cast<size_t>(value)].entries.push_back({entry, node});
   }
@@ -49,8 +52,9 @@ public:
   std::vector<Tree> trees;
 
 private:
-  void add(const Layout &before, Shape shape) {
-    trees[static_cast<size_t>(value)].nodes.push_back({from, before, std::move(shape)});
+  void add(const Layout &before, Shape shape, LocalStep step) {
+    trees[static_cast<size_t>(value)].nodes.push_back(
+        {from, before, std::move(shape), std::move(step)});
   }
 };
 
@@ -244,6 +248,9 @@ int32_t Builder::at(int32_t number, int32_t value, size_t node) {
   int32_t from =
       isRead ? readSource(number, value, it.before) : at(number, value, it.from);
   int32_t local = moved(number, value, from, it.shape);
+  LocalFunction &function = functions[open.back().function];
+  function.steps.push_back(*it.step);
+  function.steps.back().op = static_cast<int32_t>(function.program.ops.size()) - 1;
   tree(value).nodes[node].local = local;
   return local;
 }

@@ -179,42 +179,85 @@ static bool hasProducts(const FlowGraph &graph, const FlowOp &op, const Device &
   return type == DType::BF16 || type == DType::F16;
 }
 
-/// Seconds of the products of an attention or of a gradient of one: q is [outer…,
-/// queries, depth], k [outer…, keys, depth], v [outer…, keys, width]
-/// (Graph/Ops/Attention.td). FlashAttention-2 reaches 50 to 73% of an A100's peak (Dao
-/// 2023, abstract); by this formula 53% at a depth of 64 and 65% at 128, forward.
-static double productSeconds(const FlowGraph &graph, const FlowOp &op,
-                             const Device &device, const Strategy &strategy) {
-  const TensorFactors &q = op.rule.operands[0];
-  auto local = [&](const std::vector<int32_t> &dim) {
-    int64_t size = 1;
-    for (int32_t factor : dim)
-      size *= strategy.factors[static_cast<size_t>(factor)].local();
-    return size;
-  };
-  const size_t outer = q.size() - 2;
-  int64_t batch = 1;
-  for (size_t d = 0; d < outer; ++d)
-    batch *= local(q[d]);
-  const int64_t queries = local(q[outer]), keys = local(op.rule.operands[1][outer]);
-  const int64_t depth = local(q[outer + 1]),
-                width = local(op.rule.operands[2][outer + 1]);
-  std::vector<MatmulShape> products{{batch, queries, keys, depth}};
-  if (op.results.size() == 3)
-    products.push_back({batch, queries, width, keys});
-  else
-    products.push_back({batch, queries, keys, width});
-  if (op.results.size() == 1)
-    products.push_back({batch, queries, depth, keys});
-  if (op.results.size() == 2) {
-    products.push_back({batch, keys, depth, queries});
-    products.push_back({batch, keys, width, queries});
+namespace {
+/// Sizes of an attention on one rank, or of the whole op: q is [outer…, queries, depth],
+/// k [outer…, keys, depth], v [outer…, keys, width] (Graph/Ops/Attention.td).
+struct AttentionSizes {
+  int64_t batch = 1, queries = 1, keys = 1, depth = 1, width = 1;
+
+  template <typename Size> static AttentionSizes of(const FlowOp &op, Size sizeOf) {
+    auto size = [&](const std::vector<int32_t> &dim) {
+      int64_t all = 1;
+      for (int32_t factor : dim)
+        all *= sizeOf(static_cast<size_t>(factor));
+      return all;
+    };
+    const TensorFactors &q = op.rule.operands[0];
+    const size_t outer = q.size() - 2;
+    AttentionSizes it{1, size(q[outer]), size(op.rule.operands[1][outer]),
+                      size(q[outer + 1]), size(op.rule.operands[2][outer + 1])};
+    for (size_t d = 0; d < outer; ++d)
+      it.batch *= size(q[d]);
+    return it;
   }
+
+  /// Products of the op: an attention has three results, the gradient by queries one,
+  /// that by keys and values two. `sharesWeights`: both gradients are one kernel, in
+  /// which that of the keys has weights and their cotangents.
+  std::vector<MatmulShape> products(size_t results, bool sharesWeights) const {
+    const MatmulShape scores{batch, queries, keys, depth},
+        weightCotangents{batch, queries, keys, width};
+    if (results == 3)
+      return {scores, {batch, queries, width, keys}};
+    if (results == 2)
+      return {scores,
+              weightCotangents,
+              {batch, keys, depth, queries},
+              {batch, keys, width, queries}};
+    const MatmulShape gradient{batch, queries, depth, keys};
+    if (sharesWeights)
+      return {gradient};
+    return {scores, weightCotangents, gradient};
+  }
+};
+} // namespace
+
+static double flopsOf(const std::vector<MatmulShape> &products) {
+  double flops = 0;
+  for (const MatmulShape &product : products)
+    flops += product.flops();
+  return flops;
+}
+
+/// The share of the products that the op's operations are: masks by positions hide the
+/// others. A rank that has some of the queries or keys may have those that see all.
+static double seenShare(const FlowOp &op, const AttentionSizes &local) {
+  const auto whole =
+      AttentionSizes::of(op, [&](size_t factor) { return op.rule.factors[factor].size; });
+  if (whole.queries != local.queries || whole.keys != local.keys)
+    return 1;
+  return std::min(1.0, static_cast<double>(op.flops) /
+                           flopsOf(whole.products(op.results.size(), false)));
+}
+
+/// Seconds of the products of an attention or of a gradient of one. FlashAttention-2
+/// reaches 50 to 73% of an A100's peak (Dao 2023, abstract); by this formula 53% at a
+/// depth of 64 and 65% at 128, forward.
+static double productSeconds(const FlowGraph &graph, const FlowOp &op,
+                             const Topology &topology, const Strategy &strategy) {
+  const auto local = AttentionSizes::of(
+      op, [&](size_t factor) { return strategy.factors[factor].local(); });
+  const Stack &stack = topology.stack;
+  const auto products = local.products(op.results.size(), stack.flashAttention);
   const DType type = graph.values[static_cast<size_t>(op.operands[0])].type;
   double seconds = 0;
-  for (const MatmulShape &product : products)
-    seconds += matmulArithmetic(device, type, product);
-  return seconds;
+  if (stack.attentionEfficiency > 0)
+    seconds =
+        flopsOf(products) / (topology.device.peakOf(type) * stack.attentionEfficiency);
+  else
+    for (const MatmulShape &product : products)
+      seconds += matmulArithmetic(topology.device, type, product);
+  return seconds * seenShare(op, local);
 }
 
 /// An op that moves through memory what it reads and writes outside its fused group. What
@@ -252,11 +295,12 @@ Picos Timing::stream(int32_t number, const Strategy &strategy, bool isAgain) con
   // A device that says no rate has that of the arithmetic as it is written.
   auto operations = static_cast<double>(device.pointwise > 0 ? op.steps : op.flops);
   const double bytes = std::max(0.0, read + written);
-  double seconds = hasProducts(graph, op, device)
-                       ? std::max(streamSeconds(device, bytes, far),
-                                  productSeconds(graph, op, device, strategy)) +
-                             device.launch
-                       : groupSeconds(device, bytes, operations / shards, far);
+  double seconds =
+      hasProducts(graph, op, device)
+          ? std::max(streamSeconds(device, bytes, far),
+                     productSeconds(graph, op, placement.topology(), strategy)) +
+                device.launch
+          : groupSeconds(device, bytes, operations / shards, far);
   if (isAgain || joined[static_cast<size_t>(number)])
     seconds -= device.launch;
   return picosOf(seconds);

@@ -121,7 +121,9 @@ static Expected<Host> readHost(const JsonValue &value, Host host) {
 
 static Expected<Stack> readStack(const JsonValue &value) {
   Stack stack;
-  if (auto ok = value.allowOnly({"name", "launch", "backward_launch", "attention_apart"});
+  if (auto ok = value.allowOnly({"name", "launch", "backward_launch", "attention_apart",
+                                 "flash_attention", "attention_efficiency", "eager",
+                                 "overlaps"});
       !ok)
     return tl::unexpected(ok.error());
   if (auto name = value.at("name"); !name)
@@ -130,7 +132,9 @@ static Expected<Stack> readStack(const JsonValue &value) {
     auto name = v.asString();
     return name && name->empty() ? v.error("a stack has a name") : name;
   };
-  auto flag = [](const JsonValue &v) { return v.asBool(); };
+  auto flag = [&](const char *name, bool &member) {
+    return readMember(value, name, member, [](const JsonValue &v) { return v.asBool(); });
+  };
   auto ok = readMember(value, "name", stack.name, text)
                 .and_then([&] {
                   return readMember(value, "launch", stack.launch, readNonNegative);
@@ -140,8 +144,13 @@ static Expected<Stack> readStack(const JsonValue &value) {
                                     readNonNegative);
                 })
                 .and_then([&] {
-                  return readMember(value, "attention_apart", stack.attentionApart, flag);
-                });
+                  return readMember(value, "attention_efficiency",
+                                    stack.attentionEfficiency, readFraction);
+                })
+                .and_then([&] { return flag("attention_apart", stack.attentionApart); })
+                .and_then([&] { return flag("flash_attention", stack.flashAttention); })
+                .and_then([&] { return flag("eager", stack.isEager); })
+                .and_then([&] { return flag("overlaps", stack.overlaps); });
   if (!ok)
     return tl::unexpected(ok.error());
   return stack;

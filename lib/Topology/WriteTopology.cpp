@@ -119,6 +119,11 @@ std::string partita::writeTopology(const Topology &topology) {
     json.member("launch", stack.launch);
     json.member("backward_launch", stack.backwardLaunch);
     json.member("attention_apart", stack.attentionApart);
+    json.member("flash_attention", stack.flashAttention);
+    if (stack.attentionEfficiency > 0)
+      json.member("attention_efficiency", stack.attentionEfficiency);
+    json.member("eager", stack.isEager);
+    json.member("overlaps", stack.overlaps);
     json.endObject();
   }
   json.endObject();

@@ -1,12 +1,15 @@
 //===- Importer.cpp - What op imports work with ---------------------------===//
 #include "passes/Import/Importer.h"
 
+#include "dialects/Graph/SeenPairs.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Import/InputBehind.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 using namespace mlir;
@@ -182,9 +185,28 @@ Value Importer::constant(const HostTensor &tensor, const std::string &name) {
   return weight(tensor, name);
 }
 
+/// The first number and the step of integers along one dim that ascend or descend evenly.
+static std::optional<std::array<int64_t, 2>> progressionOf(const HostTensor &tensor) {
+  const int64_t size = elementCount(tensor.shape);
+  if (tensor.type != DType::I64 || size < 2 ||
+      std::ranges::count(tensor.shape, 1) + 1 !=
+          static_cast<int64_t>(tensor.shape.size()))
+    return std::nullopt;
+  const std::vector<int64_t> numbers = reference::values<int64_t>(tensor);
+  const int64_t step = numbers[1] - numbers[0];
+  for (size_t i = 1; i < numbers.size(); ++i)
+    if (numbers[i] - numbers[i - 1] != step)
+      return std::nullopt;
+  return std::array{numbers[0], step};
+}
+
 Value Importer::weight(const HostTensor &tensor, const std::string &name) {
   auto owner = std::make_shared<std::vector<std::byte>>(tensor.bytes);
-  return addWeight({"", tensor.type, tensor.shape, "", 0, *owner, owner}, name);
+  Value made = addWeight({"", tensor.type, tensor.shape, "", 0, *owner, owner}, name);
+  if (auto progression = progressionOf(tensor))
+    made.getDefiningOp()->setAttr(graph::detail::progressionAttr,
+                                  builder.getDenseI64ArrayAttr(*progression));
+  return made;
 }
 
 Value Importer::addWeight(onnx_model::Tensor tensor, const std::string &name) {

@@ -17,6 +17,7 @@
 #include "passes/Pipelines/PlanText.h"
 #include "passes/Pipelines/Recompute.h"
 #include "passes/Shard/OptimizerStates.h"
+#include "passes/Shard/Regather.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -202,6 +203,7 @@ Expected<search::Decided> ModelSteps::givenPlan(const Mesh &mesh,
       homesInParts(function(), *(*program)->flow, decision->strategies, {}, notes);
   if (homes)
     placeOptimizer(graph, *homes, (*program)->parameters, *decision);
+  regather(function(), *(*program)->flow, decision->strategies, decision->servings);
   programs[mesh.str()] = std::move(*program);
   return search::Decided{std::move(decision->strategies), std::move(decision->servings)};
 }

@@ -153,11 +153,20 @@ static std::string passesText(const PlanCost &cost) {
   return text;
 }
 
+/// Communication that runs beside kernels.
+static std::string hiddenText(const PlanCost &cost) {
+  return cost.calls == 0
+             ? ""
+             : "; of " + timeText(cost.conversions) + " of communication in " +
+                   std::to_string(cost.calls) + " calls " + timeText(cost.hidden) +
+                   " beside kernels, in the order that compile gives a step";
+}
+
 std::string partita::storyBoundText(const PlanStory &story) {
   const PlanCost &cost = story.best().found->cost;
   return story.result.isGiven
              ? "priced as it is given, by its kernels: " + passesText(cost) +
-                   "; nothing was searched, and there is no bound"
+                   hiddenText(cost) + "; nothing was searched, and there is no bound"
              : boundText(boundOf(story.result.nodes), cost.total());
 }
 
@@ -181,7 +190,7 @@ std::string partita::planText(const PlanStory &story) {
                        std::to_string(best.mesh.numRanks()) + " x " +
                        story.target.topology.device.name + withStack(story.target) + "\n";
   result += "step: " + timeText(total) + " = " + timeText(found.cost.compute) +
-            " of work + " + timeText(found.cost.conversions) +
+            " of work + " + timeText(found.cost.conversions - found.cost.hidden) +
             " of exposed communication" +
             (found.cost.waiting > 0
                  ? " + " + timeText(found.cost.waiting) + " of waiting for the host"

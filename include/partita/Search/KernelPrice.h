@@ -13,7 +13,8 @@
 //     gelu by tanh of 8,192 × 4,096 in bf16     by pairs    652 µs on an A100
 //                                               by kernels   83
 //
-// Conversions are priced as by the search.
+// Conversions are priced as by the search: alone, or beside kernels where the stack says
+// so (KernelTimeline.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_KERNELPRICE_H
@@ -27,8 +28,9 @@ namespace partita::search {
 
 /// Target that joins ops into kernels by the device's own rates: operations of its
 /// pointwise rate, bytes of its memory, its launch. Functions of a product's result are
-/// post-ops of its call, unless they are apart (MatmulModel::functionsApart).
-kernels::Target kernelTarget(const Device &device);
+/// post-ops of its call, unless they are apart (MatmulModel::functionsApart). A stack
+/// that is eager joins nothing.
+kernels::Target kernelTarget(const Device &device, const Stack &stack = {});
 
 /// Price of a decided program by its kernels.
 PlanCost priceKernels(Timing &timing, const Decided &plan, const kernels::Target &target);

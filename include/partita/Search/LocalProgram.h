@@ -16,7 +16,16 @@
 #include "partita/Kernels/LocalProgram.h"
 #include "partita/Search/Model.h"
 
+#include <variant>
+
 namespace partita::search {
+
+/// A step or window exchange of a conversion, as an op of a rank's program.
+struct LocalStep {
+  int32_t op = -1;
+  std::variant<Step, Halo> what;
+  int64_t elementBytes = 4;
+};
 
 /// A function of one rank's program: the whole, or what a loop or branch runs.
 struct LocalFunction {
@@ -27,6 +36,7 @@ struct LocalFunction {
   std::vector<bool> isOwn = {}; ///< per op whether it is the flow op
   /// Per value the flow value of which it is, or of which it is a part.
   std::vector<int32_t> flowValues = {};
+  std::vector<LocalStep> steps = {}; ///< in the order of their ops
 };
 
 /// The function itself, then those that it runs, in the order of what runs them.

@@ -168,7 +168,11 @@ struct PlanCost {
   /// alone (KernelPrice.h).
   std::array<Pass, 3> passes = {};
   Picos waiting = 0; ///< of the device for its host, likewise
-  Picos total() const { return compute + conversions + waiting; }
+  /// Time of both that runs beside the other, where the stack's communication is in
+  /// flight meanwhile (KernelTimeline.h), and the calls that its steps are then.
+  Picos hidden = 0;
+  int64_t calls = 0;
+  Picos total() const { return compute + conversions - hidden + waiting; }
 };
 PlanCost evaluate(Timing &timing, const Decided &plan);
 

@@ -8,7 +8,7 @@
 
 namespace partita {
 
-/// "V100-16GB", "V100-32GB", "A100-80GB", "H100-80GB", "cpu-core".
+/// "V100-16GB", "V100-32GB", "A100-80GB", "H100-80GB", "H100-96GB", "cpu-core".
 std::optional<Device> devicePreset(std::string_view name);
 std::vector<std::string> devicePresetNames();
 
@@ -23,10 +23,12 @@ std::optional<LinkLevel> levelPreset(std::string_view name);
 std::vector<std::string> levelPresetNames();
 
 /// A software stack on a device: its host's launches, fitted to steps that were measured
-/// (docs/published.md), and which ops it joins. Device and links are as they are.
+/// (docs/published.md), and which ops it joins. Links are as they are, and so is the
+/// device, but for what products reach under the power that a whole step draws.
 struct StackPreset {
   Stack stack;
   bool functionsApart = false; ///< MatmulModel::functionsApart
+  double efficiency = 0;       ///< MatmulModel::efficiency; 0: the device's
 
   void applyTo(Topology &topology) const;
 };

@@ -133,6 +133,17 @@ struct Stack {
   /// True if a training step computes attention by two products, with a tensor of
   /// queries × keys between them.
   bool attentionApart = false;
+  /// True if attention is one kernel forward and one of five products backward, as
+  /// FlashAttention-2 (Dao 2023, algorithm 2); else a gradient by queries and one by keys
+  /// compute scores and their cotangents each.
+  bool flashAttention = false;
+  /// Share of the peak that these products reach in 16 bits; 0: what their shapes say.
+  double attentionEfficiency = 0;
+  /// True if each op is a kernel of its own, as without a compiler.
+  bool isEager = false;
+  /// True if collectives are in flight while kernels run that do not need them, in the
+  /// order that lib/Comm gives a step (docs/communication.md).
+  bool overlaps = false;
 };
 
 struct Topology {

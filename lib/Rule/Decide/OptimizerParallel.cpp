@@ -177,7 +177,43 @@ public:
           strategyForLayout(op.rule, *tensor, layout);
   }
 
+  /// Narrowing of the weight runs where it lies: fewer bytes are gathered.
+  void placeNarrowed(int32_t weight, const Layout &layout) {
+    for (const FlowUse &use : valueAt(opAt(graph, weight).results[0]).uses)
+      if (widenedBy(use.op) < 0)
+        placeOp(use.op, layout);
+  }
+
+  /// Widening of the gradient for its updates runs where these do: the gradient is
+  /// reduced to its parts before, in fewer bytes.
+  void placeWidened(const std::vector<int32_t> &updates, const Layout &layout) {
+    auto isUpdate = [&](const FlowUse &use) {
+      return std::ranges::find(updates, use.op) != updates.end();
+    };
+    for (int32_t update : updates)
+      for (int32_t operand : opAt(graph, update).operands) {
+        const FlowValue &value = valueAt(operand);
+        if (value.shape == layout.globalShape() && widenedBy(value.producer) > 0 &&
+            opAt(graph, value.producer).phase == Phase::Weight &&
+            std::ranges::all_of(value.uses, isUpdate))
+          placeOp(value.producer, layout);
+      }
+  }
+
 private:
+  const FlowValue &valueAt(int32_t number) const {
+    return graph.values[static_cast<size_t>(number)];
+  }
+  /// Bytes by which elements of an elementwise op's result are wider than those of its
+  /// one operand; 0 of other ops.
+  int64_t widenedBy(int32_t op) const {
+    const FlowOp &it = opAt(graph, op);
+    if (it.kind != FlowKind::Compute || it.operands.size() != 1 ||
+        it.results.size() != 1 || it.facts.kind != kernels::OpKind::Pointwise)
+      return 0;
+    return valueAt(it.results[0]).elementBytes - valueAt(it.operands[0]).elementBytes;
+  }
+
   const FlowGraph &graph;
   Decision &decision;
 };
@@ -235,9 +271,13 @@ void partita::placeOptimizer(const FlowGraph &graph,
   for (const ParameterOps &p : parameters) {
     auto moment = p.moments.empty() ? homes.end() : homes.find(p.moments[0]);
     auto weight = homes.find(p.weight);
-    if (auto home = moment != homes.end() ? moment : weight; home != homes.end())
+    if (auto home = moment != homes.end() ? moment : weight; home != homes.end()) {
       for (int32_t op : p.updates)
         placer.placeOp(op, home->second);
+      placer.placeWidened(p.updates, home->second);
+    }
+    if (weight != homes.end())
+      placer.placeNarrowed(p.weight, weight->second);
     auto gradient = p.gradients.empty() ? homes.end() : homes.find(p.gradients[0]);
     if (gradient != homes.end())
       for (int32_t op : p.adders)

@@ -136,7 +136,7 @@ TEST_CASE("cluster: errors name the member and the value") {
   const std::string device = R"("device": {"preset": "A100-80GB"})";
   CHECK(failure(R"({"device": {"preset": "A1"}, "levels": []})") ==
         "c.json: device/preset: no device preset \"A1\"; there are V100-16GB, V100-32GB, "
-        "A100-80GB, H100-80GB, cpu-core");
+        "A100-80GB, H100-80GB, H100-96GB, cpu-core");
   CHECK(failure("{" + device + R"(, "levels": [{"name": "a", "size": 0, "bandwidth": 1,
         "latency": 0}]})")
             .find("c.json: levels[0]/size: ") == 0);
@@ -197,6 +197,37 @@ TEST_CASE("cluster: a stack by name brings its figures") {
   CHECK(again->stack.launch == known->stack.launch);
   CHECK(again->stack.backwardLaunch == known->stack.backwardLaunch);
   CHECK(again->stack.attentionApart);
+}
+
+TEST_CASE("cluster: a stack that overlaps, by name and by its members") {
+  auto read = [](const std::string &stack) {
+    return readTopology(R"({"device": {"preset": "H100-96GB"}, "levels": [{"name": "net",
+        "preset": "ndr", "size": 2}], "stack": )" +
+                            stack + "}",
+                        "c.json");
+  };
+  auto known = read("\"torchtitan-2024\"");
+  REQUIRE(known);
+  CHECK(known->stack.flashAttention);
+  CHECK(known->stack.isEager);
+  CHECK(known->stack.overlaps);
+  CHECK_FALSE(read("\"torchtitan-2024-compile\"")->stack.isEager);
+  CHECK(known->device.matmul.efficiency == stackPresets("H100-96GB").at(0).efficiency);
+  auto again = readTopology(writeTopology(*known), "c.json");
+  REQUIRE(again);
+  CHECK(again->stack.flashAttention);
+  CHECK(again->stack.attentionEfficiency == known->stack.attentionEfficiency);
+  CHECK(again->stack.isEager);
+  CHECK(again->stack.overlaps);
+  CHECK(again->device.matmul.efficiency == known->device.matmul.efficiency);
+  auto own = read(R"({"name": "own", "attention_efficiency": 0.5, "overlaps": true})");
+  REQUIRE(own);
+  CHECK(own->stack.attentionEfficiency == 0.5);
+  CHECK(own->stack.overlaps);
+  CHECK_FALSE(own->stack.flashAttention);
+  auto bad = read(R"({"name": "own", "attention_efficiency": 2})");
+  REQUIRE_FALSE(bad);
+  CHECK(bad.error().message.find("attention_efficiency") != std::string::npos);
 }
 
 TEST_CASE("cluster: stacks that are not known are errors") {
