@@ -6,7 +6,9 @@ usage: predicted.py PARTITA CLUSTER ZOO MODEL... [--ranks R]
 
 CLUSTER is what `partita calibrate --ranks R` has written on this machine; ZOO is made by a
 script of bench/onnxruntime. One rank is measured in seconds of the processor, for a
-machine that others use, as compare.py does; more ranks by their fastest request.
+machine that others use, as compare.py does; requests of less than a millisecond by the
+clock, since a run prints a line for each; more ranks by their fastest request. Where the
+cluster says what the runtime takes, the prediction is of a request, else of a step.
 """
 import argparse
 import json
@@ -22,6 +24,8 @@ import compare  # noqa: E402
 
 UNITS = {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 ROUNDS = 3
+#: Seconds.
+SHORT = 1e-3
 
 
 class Planned(compare.Partita):
@@ -39,8 +43,10 @@ class Planned(compare.Partita):
             plan = command[4] + ".plan"
             text = super().run([self.partita, "plan", command[2], "--cluster",
                                 self.cluster, "-o", plan, *options])
-            found = re.search(r"^step: ([\d.]+) (\S+)", text, re.MULTILINE)
-            self.predicted = float(found[1]) * UNITS[found[2]]
+            times = {name: (value, unit) for name, value, unit in re.findall(
+                r"^(step|request): ([\d.]+) (\S+)", text, re.MULTILINE)}
+            value, unit = times.get("request", times["step"])
+            self.predicted = float(value) * UNITS[unit]
             command = [*command, *mesh, "--plan", plan]
         return super().run(command)
 
@@ -53,12 +59,13 @@ def measure(arguments, folder):
         planned = Planned(arguments, folder, case, work)
         planned.round(1)
         seconds = max(planned.times[0], planned.predicted)
+        planned.processor &= seconds > SHORT
         requests = max(4, min(2000, int(2 / seconds)))
         planned.times.clear()
         for _ in range(ROUNDS):
             planned.round(requests)
-    return planned.predicted, statistics.median(planned.times) if planned.processor else \
-        min(planned.times)
+    of = min if arguments.ranks > 1 else statistics.median
+    return planned.predicted, of(planned.times)
 
 
 def main():
@@ -81,8 +88,8 @@ def main():
             continue
         ratio = predicted / measured
         worst = max(worst, ratio, 1 / ratio)
-        print(f"{model}, {arguments.ranks} ranks: predicted {predicted * 1e3:.3f} ms, "
-              f"measured {measured * 1e3:.3f} ms, ratio {ratio:.2f}", flush=True)
+        print(f"{model}, {arguments.ranks} ranks: predicted {predicted * 1e6:.1f} µs, "
+              f"measured {measured * 1e6:.1f} µs, ratio {ratio:.2f}", flush=True)
     print(f"farthest from 1: {worst:.2f} times")
     return failed
 

@@ -1,8 +1,9 @@
 //===- SlowMpi.cpp - The MPI transport with slower calls ------------------===//
 //
-// Stands in the place of libpartita_mpi.so, which it uses. A collective is over no earlier
-// than PARTITA_CALL_DELAY_MS milliseconds behind its start, and as long behind the end of
-// the one that was started before it: links that are slow, and serve one call at a time.
+// Stands in the place of libpartita_mpi.so, which it uses. A collective is over no
+// earlier than PARTITA_CALL_DELAY_MS milliseconds behind its start, and as long behind
+// the end of the one that was started before it: links that are slow, and serve one call
+// at a time.
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/Transport.h"

@@ -64,6 +64,18 @@ double partita::predictedSeconds(const Topology &topology,
   return priceCollective(topology, span, sample.kind, sample.bytes).price.seconds;
 }
 
+double partita::predictedSeconds(const Topology &topology, const RequestSample &sample) {
+  return predictedSeconds(topology, sample.kernel) +
+         priceRequest(topology, sample.bytes).seconds();
+}
+
+void partita::fitRequest(Topology &topology, const RequestSample &sample) {
+  topology.host.request = 0;
+  const double rest = sample.seconds - predictedSeconds(topology, sample);
+  // More than 0, which says that nothing is known.
+  topology.host.request = std::max(rest, negligible * sample.seconds);
+}
+
 void partita::fitStreams(Device &device, std::span<const StreamSample> samples) {
   double shortest = std::numeric_limits<double>::infinity(), slowest = shortest;
   double fastest = 0, fastestFar = 0;

@@ -66,10 +66,9 @@ Expected<std::string> report::callTraceText(const std::string &file, double long
   if (byRank.empty())
     return makeError(file + ": request " + std::to_string(trace->number) +
                      " has no tasks; `partita run --trace` of the bundle writes them");
-  std::string text =
-      "as run, request " + std::to_string(trace->number) + " of " + file + ": " +
-      durationText(trace->end - trace->begin) +
-      "\n           kernels     starts      waits       at once     calls";
+  std::string text = "as run, request " + std::to_string(trace->number) + " of " + file +
+                     ": " + durationText(trace->end - trace->begin) +
+                     "\n           kernels     starts      waits       at once     calls";
   text += longer > 0 ? "   if each takes " + durationText(longer) + " longer\n" : "\n";
   for (const auto &[rank, events] : byRank)
     text += lineOf(rank, tasksOf(events), longer);

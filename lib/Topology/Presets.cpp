@@ -236,8 +236,9 @@ std::optional<Topology> partita::serverPreset(std::string_view name) {
     return server("A100-80GB", "nvlink3", 8, {256 * GiB, 26e9});
   if (name == "DGX-H100")
     return server("H100-80GB", "nvlink4", 8, {256 * GiB, 51e9});
+  // Threads of two ranks are woken, and the caller's; one rank of one thread takes 1 µs.
   if (name == "cpu-host")
-    return server("cpu-core", "shared-memory", 2, {4 * GiB, 10e9});
+    return server("cpu-core", "shared-memory", 2, {4 * GiB, 10e9, 10e-6});
   return std::nullopt;
 }
 

@@ -109,10 +109,13 @@ static Expected<void> readLevels(const JsonValue &value, std::vector<LinkLevel> 
 
 static Expected<Host> readHost(const JsonValue &value, Host host) {
   auto ok =
-      value.allowOnly({"memory", "bandwidth"})
+      value.allowOnly({"memory", "bandwidth", "request"})
           .and_then([&] { return readMember(value, "memory", host.memory, readBytes); })
           .and_then([&] {
             return readMember(value, "bandwidth", host.bandwidth, readPositive);
+          })
+          .and_then([&] {
+            return readMember(value, "request", host.request, readNonNegative);
           });
   if (!ok)
     return tl::unexpected(ok.error());

@@ -110,6 +110,8 @@ std::string partita::writeTopology(const Topology &topology) {
     json.beginObject();
     json.member("memory", topology.host.memory);
     json.member("bandwidth", topology.host.bandwidth);
+    if (topology.host.request > 0)
+      json.member("request", topology.host.request);
     json.endObject();
   }
   if (const Stack &stack = topology.stack; !stack.name.empty()) {

@@ -119,16 +119,21 @@ Value Importer::countBy(StringRef op, Value count, int64_t number) {
 }
 
 Value Importer::places(int64_t extent) {
-  if (auto known = iotas.find(extent); known != iotas.end())
-    return graph::WeightOp::create(builder, location,
-                                   tensorType(builder.getContext(), DType::I64, {extent}),
-                                   builder.getStringAttr(known->second));
+  if (auto known = iotas.find(extent); known != iotas.end()) {
+    auto again = graph::WeightOp::create(
+        builder, location, tensorType(builder.getContext(), DType::I64, {extent}),
+        builder.getStringAttr(known->second));
+    again->setAttr("graph.places", builder.getUnitAttr());
+    return again;
+  }
   std::vector<int64_t> all(static_cast<size_t>(extent));
   std::iota(all.begin(), all.end(), 0);
   Value made = constant(reference::tensor<int64_t>(DType::I64, {extent}, all),
                         "places_below_" + std::to_string(extent));
-  if (auto kept = made.getDefiningOp<graph::WeightOp>())
+  if (auto kept = made.getDefiningOp<graph::WeightOp>()) {
+    kept->setAttr("graph.places", builder.getUnitAttr());
     iotas[extent] = kept.getName().str();
+  }
   return made;
 }
 

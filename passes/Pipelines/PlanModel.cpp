@@ -299,6 +299,8 @@ Expected<std::future<Planner::KnownPlans>> Planner::startKnown() {
 Expected<void> Planner::completeStory(PlanStory &story, search::Timing &timing,
                                       const FlowProgram &program) {
   story.name = search::planName(program.graph, chosen().found->plan.strategies);
+  story.request =
+      search::requestOf(program.graph, target.topology, chosen().found->plan.strategies);
   story.rates = ratesOf(*program.flow, *chosen().found, target);
   story.reshards = search::costliestReshards(timing, chosen().found->plan, 5);
   if (result.isGiven)
@@ -355,7 +357,7 @@ Expected<std::string> Planner::record(const PlanStory &story,
                               static_cast<double>(story.overlap->bound.time) * 1e-12};
   certificate.searchSeconds = searchSeconds;
   dist::setCertificate(*compiler.module, certificate);
-  compiler.report.notes = {searchNote(*chosen().found, target)};
+  compiler.report.notes = {searchNote(program.graph, *chosen().found, target)};
   llvm::append_range(compiler.report.notes, chosen().notes);
   llvm::append_range(compiler.report.notes, result.notes);
   return compiler.stateFacts()

@@ -5,6 +5,7 @@
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Search/BestPlan.h"
 #include "partita/Search/Compare.h"
+#include "partita/Search/Request.h"
 #include "passes/Shard/SearchPlan.h"
 
 #include <array>
@@ -24,6 +25,8 @@ struct PlanStory {
   std::optional<search::OverlapTime> overlap = std::nullopt;
   std::string name = {}; ///< PlanStage::name
   PlanCertificate::Rates rates = {};
+  /// Price beside the step; absent where the cluster does not know the runtime.
+  std::optional<RequestPrice> request = std::nullopt;
 
   const search::NodeResult &best() const { return result.nodes[result.best]; }
 };

@@ -246,6 +246,8 @@ static std::string expectedText(const PlanEntry &plan) {
   std::string rates = ratesText(known.rates);
   std::string text = "expected step: " + durationText(known.stepSeconds) +
                      (rates.empty() ? "" : ", " + rates) + "\n";
+  if (known.requestSeconds)
+    text += "expected request: " + durationText(*known.requestSeconds) + "\n";
   if (const auto &reserve = known.memoryReserve)
     text +=
         "of the device's memory " +
@@ -410,6 +412,8 @@ Expected<std::string> partita::reportJson(const std::string &path,
     out.key("expected");
     out.beginObject();
     out.member("step_seconds", entry.certificate->stepSeconds);
+    if (entry.certificate->requestSeconds)
+      out.member("request_seconds", *entry.certificate->requestSeconds);
     writeRates(out, entry.certificate->rates);
     out.endObject();
   }

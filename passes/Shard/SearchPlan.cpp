@@ -4,6 +4,7 @@
 #include "dialects/Dist/PlanAttributes.h"
 #include "partita/Base/Units.h"
 #include "partita/Search/Narrowed.h"
+#include "partita/Search/Request.h"
 #include "partita/Search/Throughput.h"
 #include "partita/Topology/HostFile.h"
 #include "passes/Shard/OptimizerStates.h"
@@ -41,12 +42,27 @@ static void explain(const FlowGraph &graph, Decision &decision) {
     }
 }
 
-std::string partita::searchNote(const search::Found &found, const PlanTarget &target) {
+/// Seconds of a request of the plan; absent where the cluster says nothing of the
+/// runtime.
+static std::optional<double> requestSeconds(const FlowGraph &graph,
+                                            const search::Found &found,
+                                            const PlanTarget &target) {
+  auto request = search::requestOf(graph, target.topology, found.plan.strategies);
+  if (!request)
+    return std::nullopt;
+  return static_cast<double>(found.cost.total()) * 1e-12 + request->seconds();
+}
+
+std::string partita::searchNote(const FlowGraph &graph, const search::Found &found,
+                                const PlanTarget &target) {
   char gap[32];
   std::snprintf(gap, sizeof gap, "%.2g%%", 100 * found.gap());
+  auto request = requestSeconds(graph, found, target);
   return "auto: predicted " + seconds(found.cost.total()) + " per run (" +
          seconds(found.cost.compute) + " of work, " + seconds(found.cost.conversions) +
-         " of conversions) on " + target.topology.device.name + "; " +
+         " of conversions" +
+         (request ? "; a request " + durationText(*request) : std::string()) + ") on " +
+         target.topology.device.name + "; " +
          (found.proved ? "no plan is faster"
                        : "no plan is faster than " + seconds(found.bound.time) +
                              ", a gap of " + gap) +
@@ -132,6 +148,7 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
   PlanCertificate known;
   auto seconds = [](search::Picos time) { return static_cast<double>(time) * 1e-12; };
   known.stepSeconds = seconds(found.cost.total());
+  known.requestSeconds = requestSeconds(flow.graph, found, target);
   known.setBound(planBound(found.bound));
   known.memoryPerDevice = found.memory.peak();
   known.memoryLimit = target.memoryLimit;
@@ -172,7 +189,7 @@ Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
   decision.strategies = found->plan.strategies;
   decision.servings = found->plan.servings;
   decision.price = price(graph, found->plan.strategies, found->plan.servings);
-  decision.notes.push_back(searchNote(*found, *target));
+  decision.notes.push_back(searchNote(graph, *found, *target));
   explain(graph, decision);
   writeFound(function, flow, *found, *target);
   return decision;

@@ -29,8 +29,10 @@ std::string reserveText(int64_t context, int64_t communicators, int64_t fragment
 /// An error names what is wrong with the file of this host's constants.
 Expected<PlanTarget> planTarget(const Mesh &mesh, const Machine &machine);
 
-/// "auto: predicted 3.47 ms per run (…) on cpu-core; no plan is faster".
-std::string searchNote(const search::Found &found, const PlanTarget &target);
+/// "auto: predicted 3.47 ms per run (…; a request 3.52 ms) on cpu-core; no plan is
+/// faster".
+std::string searchNote(const FlowGraph &graph, const search::Found &found,
+                       const PlanTarget &target);
 
 /// Says what a plan would take in a narrower type; empty: nothing is gained, or the rate
 /// of the device in it is not known, as of this host before `partita calibrate`.

@@ -3,6 +3,7 @@
 
 #include "dialects/Graph/Graph.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
@@ -41,6 +42,8 @@ private:
   std::optional<int64_t> ofNumber(Value number, int depth);
   template <typename Read>
   std::optional<int64_t> mostOf(Value value, int depth, Read read);
+  template <typename Read>
+  std::optional<int64_t> behindBranch(OpOperand &returned, Read read);
 };
 } // namespace
 
@@ -90,6 +93,27 @@ std::optional<int64_t> BoxesRead::mostOf(Value value, int depth, Read read) {
   return most;
 }
 
+/// The most that `read` says of a result of an op that runs the function as a branch; a
+/// loop reads what its trips give in ways of its own.
+template <typename Read>
+std::optional<int64_t> BoxesRead::behindBranch(OpOperand &returned, Read read) {
+  auto function = cast<func::FuncOp>(returned.getOwner()->getParentOp());
+  auto uses = SymbolTable::getSymbolUses(function, function->getParentOp());
+  if (!uses || uses->empty())
+    return std::nullopt; // the program's result
+  int64_t most = 0;
+  for (const SymbolTable::SymbolUse &use : *uses) {
+    auto branch = dyn_cast<IfOp>(use.getUser());
+    std::optional<int64_t> one;
+    if (branch)
+      one = read(branch->getResult(returned.getOperandNumber()));
+    if (!one)
+      return std::nullopt;
+    most = std::max(most, *one);
+  }
+  return most;
+}
+
 std::optional<int64_t> BoxesRead::along(const Boxes &boxes, int depth) {
   return mostOf(boxes.value, depth,
                 [&](OpOperand &use) { return by(use, boxes, depth + 1); });
@@ -97,6 +121,10 @@ std::optional<int64_t> BoxesRead::along(const Boxes &boxes, int depth) {
 
 std::optional<int64_t> BoxesRead::by(OpOperand &use, const Boxes &boxes, int depth) {
   Operation *op = use.getOwner();
+  if (isa<func::ReturnOp>(op))
+    return behindBranch(use, [&](Value result) {
+      return along({result, boxes.dim, boxes.meaning}, depth);
+    });
   if (auto slice = dyn_cast<SliceOp>(op))
     return bySlice(slice, boxes, depth);
   if (auto reshape = dyn_cast<ReshapeOp>(op)) {
@@ -167,12 +195,26 @@ std::optional<int64_t> BoxesRead::byElement(Operation *op, const Boxes &boxes,
   return along({result, boxes.dim + (wide - rank), meaning}, depth);
 }
 
-/// Follows the number of boxes: with k boxes at most, min(number, k) is the same.
+/// Tells whether the elements are their own places, [0, 1, 2, …], as the import says of a
+/// weight.
+static bool arePlaces(Value value) {
+  auto weight = value.getDefiningOp<WeightOp>();
+  return weight && weight->hasAttr("graph.places");
+}
+
+/// Follows the number of boxes: with k boxes at most, min(number, k) is the same, and so
+/// are the first k of "place < number".
 std::optional<int64_t> BoxesRead::ofNumber(Value number, int depth) {
   return mostOf(number, depth, [&](OpOperand &use) -> std::optional<int64_t> {
     Operation *op = use.getOwner();
     if (isa<ReshapeOp>(op))
       return ofNumber(op->getResult(0), depth + 1);
+    if (isa<func::ReturnOp>(op))
+      return behindBranch(use, [&](Value result) { return ofNumber(result, depth + 1); });
+    if (isa<WhereOp>(op) && use.getOperandNumber() > 0)
+      return ofNumber(op->getResult(0), depth + 1);
+    if (isa<LessOp>(op) && use.getOperandNumber() == 1 && arePlaces(op->getOperand(0)))
+      return along({op->getResult(0), 0, Meaning::Other}, depth + 1);
     if (!isa<MinOp>(op))
       return std::nullopt;
     return splatOf(op->getOperand(1 - use.getOperandNumber()));

@@ -79,6 +79,7 @@ static void print(const Topology &topology, const KernelSamples &kernels,
     printSample(topology, kernels.streamNames[i], kernels.streams[i]);
   for (size_t i = 0; i < kernels.matmuls.size(); ++i)
     printSample(topology, kernels.names[i], kernels.matmuls[i]);
+  printSample(topology, "request of one kernel", kernels.request);
   for (const CollectiveSample &sample : collectives)
     printSample(topology,
                 std::string(name(sample.kind)) + " of " +
@@ -127,6 +128,7 @@ static void fit(Topology &topology, const KernelSamples &kernels,
   }
   if (!collectives.empty())
     fitCollectives(topology, collectives);
+  fitRequest(topology, kernels.request);
   topology.host.bandwidth = device.memoryBandwidth;
   for (auto &[type, rate] : device.peak)
     rate = rounded(rate);
@@ -135,7 +137,7 @@ static void fit(Topology &topology, const KernelSamples &kernels,
        {&device.memoryBandwidth, &device.launch, &device.cacheBandwidth,
         &device.pointwise, &device.matmul.halfTile, &device.matmul.fillSteps,
         &device.matmul.winograd, &level.bandwidth, &level.latency, &level.ramp,
-        &topology.host.bandwidth})
+        &topology.host.bandwidth, &topology.host.request})
     *value = rounded(*value);
 }
 
@@ -158,6 +160,10 @@ static Expected<void> calibrate(CalibrateOptions options) {
   auto kernels = measureKernels(options.mpi ? 1 : options.ranks, options.threads);
   if (!kernels)
     return tl::unexpected(kernels.error());
+  auto request = measureRequest(options.mpi ? 1 : options.ranks, options.threads);
+  if (!request)
+    return tl::unexpected(request.error());
+  kernels->request = *request;
   std::vector<CollectiveSample> collectives;
   if (options.ranks > 1) {
     auto measured =

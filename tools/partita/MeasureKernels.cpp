@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -316,21 +317,32 @@ secondsByNode(const RunProfile &profile) {
   return slowest;
 }
 
-static Expected<std::map<std::string, std::vector<double>>>
-runRequests(runtime::Session &session) {
-  std::vector<std::vector<float>> tensors;
+namespace {
+/// Inputs and outputs of a session's requests.
+struct Tensors {
+  explicit Tensors(const runtime::Session &session) {
+    for (const runtime::TensorInfo &info : session.inputs())
+      inputs.push_back(add(info));
+    for (const runtime::TensorInfo &info : session.outputs())
+      outputs.push_back(add(info));
+  }
   std::vector<const std::byte *> inputs;
   std::vector<std::byte *> outputs;
-  auto add = [&](const runtime::TensorInfo &info) {
-    tensors.emplace_back(elementCount(info.shape), 0.5F);
-    return reinterpret_cast<std::byte *>(tensors.back().data());
-  };
-  for (const runtime::TensorInfo &info : session.inputs())
-    inputs.push_back(add(info));
-  for (const runtime::TensorInfo &info : session.outputs())
-    outputs.push_back(add(info));
+
+private:
+  std::byte *add(const runtime::TensorInfo &info) {
+    memory.emplace_back(elementCount(info.shape), 0.5F);
+    return reinterpret_cast<std::byte *>(memory.back().data());
+  }
+  std::vector<std::vector<float>> memory;
+};
+} // namespace
+
+static Expected<std::map<std::string, std::vector<double>>>
+runRequests(runtime::Session &session) {
+  Tensors tensors(session);
   for (int i = 0; i < warmUps + requests; ++i)
-    if (auto ok = session.run(inputs, outputs); !ok)
+    if (auto ok = session.run(tensors.inputs, tensors.outputs); !ok)
       return tl::unexpected(ok.error());
   auto profile = session.profile();
   if (!profile)
@@ -338,8 +350,10 @@ runRequests(runtime::Session &session) {
   return secondsByNode(*profile);
 }
 
-Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
-  Workload work = makeWorkload(ranks);
+/// A model whose batch is split over the ranks, ready for requests, of which the first
+/// `profile` are recorded.
+static Expected<std::unique_ptr<runtime::Session>>
+load(const onnx_model::Model &model, int ranks, int threads, int64_t profile) {
   TemporaryFolder folder;
   Request request;
   request.model.file = folder.path / "kernels.onnx";
@@ -348,13 +362,43 @@ Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
     request.meshes = {*Mesh::create({{"r", ranks}})};
   request.mode = ShardMode::DataParallel;
   request.target.threads = threads;
-  if (auto ok = onnx_model::writeModel(work.model, request.model.file); !ok)
+  if (auto ok = onnx_model::writeModel(model, request.model.file); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = compileModel(request, [](const std::string &) {}); !ok)
     return tl::unexpected(ok.error());
-  runtime::SessionOptions sessionOptions;
-  sessionOptions.profile = warmUps + requests;
-  auto session = runtime::Session::load(request.emission.output, sessionOptions);
+  runtime::SessionOptions options;
+  options.profile = profile;
+  return runtime::Session::load(request.emission.output, options);
+}
+
+Expected<RequestSample> partita::measureRequest(int ranks, int threads) {
+  constexpr int64_t columns = 16;
+  constexpr size_t count = 400;
+  Workload work(ranks);
+  work.farStream(1, columns);
+  auto session = load(work.model, ranks, threads, 0);
+  if (!session)
+    return tl::unexpected(session.error());
+  Tensors tensors(**session);
+  std::vector<double> took;
+  for (size_t i = 0; i < count; ++i) {
+    auto start = std::chrono::steady_clock::now();
+    if (auto ok = (*session)->run(tensors.inputs, tensors.outputs); !ok)
+      return tl::unexpected(ok.error());
+    took.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  // Requests wait for a core now and then, beside other programs.
+  auto typical = took.begin() + count / 4;
+  std::nth_element(took.begin(), typical, took.end());
+  StreamSample kernel = work.streamNodes.front().second;
+  kernel.far = false;
+  return RequestSample{kernel, kernel.bytes, *typical};
+}
+
+Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
+  Workload work = makeWorkload(ranks);
+  auto session = load(work.model, ranks, threads, warmUps + requests);
   if (!session)
     return tl::unexpected(session.error());
   auto seconds = runRequests(**session);

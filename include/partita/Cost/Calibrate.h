@@ -12,13 +12,15 @@
 //
 // Each step has its own constants: streams give memory bandwidth, cache, launch and the
 // rate of pointwise operations, matrix products the peak and what small ones lose,
-// collectives bandwidth, latency and ramp of a level. Nothing is fitted to a model.
+// collectives bandwidth, latency and ramp of a level, a request of one small kernel what
+// the runtime takes for it. Nothing is fitted to a model.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_COST_CALIBRATE_H
 #define PARTITA_COST_CALIBRATE_H
 
 #include "partita/Cost/Collective.h"
+#include "partita/Cost/Request.h"
 #include "partita/Cost/Winograd.h"
 
 #include <optional>
@@ -50,6 +52,13 @@ struct CollectiveSample {
   double seconds = 0;
 };
 
+/// A request whose only task is this kernel, on every rank.
+struct RequestSample {
+  StreamSample kernel; ///< its seconds are not looked at
+  double bytes = 0;    ///< of a rank's inputs and outputs
+  double seconds = 0;
+};
+
 /// Sets the device's memory bandwidth (its efficiency becomes 1) and launch; its cache
 /// and the rate of pointwise operations, if there are samples that are not far, or have
 /// operations. The cache has the bytes of one of the samples.
@@ -69,10 +78,15 @@ void fitPeak(Device &device, std::span<const MatmulSample> samples);
 /// Sets bandwidth (efficiency becomes 1), latency and ramp of a topology's only level.
 void fitCollectives(Topology &topology, std::span<const CollectiveSample> samples);
 
+/// Sets the host's request: what the sample takes beside its kernel and its copies, as
+/// the device's constants have them, but more than nothing. Streams come first.
+void fitRequest(Topology &topology, const RequestSample &sample);
+
 /// What the constants predict.
 double predictedSeconds(const Topology &topology, const StreamSample &sample);
 double predictedSeconds(const Topology &topology, const MatmulSample &sample);
 double predictedSeconds(const Topology &topology, const CollectiveSample &sample);
+double predictedSeconds(const Topology &topology, const RequestSample &sample);
 
 /// The mean of abs(predicted / measured − 1), and the largest.
 struct FitError {

@@ -39,8 +39,10 @@ enum class TransportKind { Local, Mpi };
 
 struct SessionOptions {
   TransportKind transport = TransportKind::Local;
-  std::string entry;   ///< name of the one to load; empty: all
-  double timeout = 60; ///< seconds without progress of a rank
+  std::string entry; ///< name of the one to load; empty: all
+  /// Seconds without progress of a rank. Where the session has one rank of one thread on
+  /// the CPU, it is not seen in `run`, which works in the caller's thread.
+  double timeout = 60;
   /// Per rank, no more than the bundle was compiled for. Absent: just as many; 0: this
   /// machine's cores divided by its ranks.
   std::optional<int> threads = {};

@@ -32,7 +32,9 @@ typedef struct partita_load_options {
   size_t size;           /* sizeof(partita_load_options), for later additions */
   const char *entry;     /* the one entry point to load; NULL: all */
   const char *transport; /* "local" or "mpi"; NULL: "local" */
-  double timeout;        /* seconds without progress of a rank; 0: 60; not negative */
+  /* Seconds without progress of a rank; 0: 60; not negative. Not of one rank of one
+     thread on the CPU, whose requests run in the caller's thread. */
+  double timeout;
   int threads; /* per rank; 0: as compiled; −1: the cores divided by the ranks */
   /* searched first for files of the model that the bundle refers to; NULL: none */
   const char *weights_dir;

@@ -193,6 +193,8 @@ private:
   Picos stream(int32_t op, const Strategy &strategy, bool isAgain) const;
   Picos run(int32_t op, const Strategy &strategy, bool isAgain) const;
   Picos winograd(const FlowOp &op, const Strategy &strategy) const;
+  /// The part of a product's call that makes its operands of one number.
+  Picos fills(int32_t op, const Strategy &strategy) const;
   /// Adds the price of every step to `prices`, if that is given.
   Conversion plan(int32_t from, int32_t to, int64_t elementBytes,
                   std::vector<StepPrice> *prices = nullptr) const;

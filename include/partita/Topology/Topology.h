@@ -120,6 +120,9 @@ struct LinkLevel {
 struct Host {
   int64_t memory = 0;   ///< bytes per device
   double bandwidth = 0; ///< bytes/s per device and direction
+  /// Seconds that a request takes beside its tasks and the copies of its inputs and
+  /// outputs: the runtime wakes the ranks and, when they have ended, the caller.
+  double request = 0;
 };
 
 /// The software that runs a program on the devices, where it is not Partita's.

@@ -3,6 +3,7 @@
 #include "partita/Runtime/Executor.h"
 #include "partita/Runtime/Team.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
@@ -38,6 +39,13 @@ Expected<Memory> runtime::hostMemory(uint64_t bytes, bool isFilled) {
   });
 }
 
+template <typename Element>
+static void fillElements(std::byte *target, int64_t bytes, uint64_t bits) {
+  auto *first = reinterpret_cast<Element *>(target);
+  std::fill_n(first, bytes / static_cast<int64_t>(sizeof(Element)),
+              static_cast<Element>(bits));
+}
+
 /// Fills `bytes` with an element pattern of `width` bytes.
 static void fillPattern(std::byte *target, int64_t bytes, uint64_t bits, int64_t width) {
   bool uniform = true;
@@ -47,8 +55,12 @@ static void fillPattern(std::byte *target, int64_t bytes, uint64_t bits, int64_t
     std::memset(target, static_cast<int>(bits & 0xff), static_cast<size_t>(bytes));
     return;
   }
-  for (int64_t at = 0; at < bytes; at += width)
-    std::memcpy(target + at, &bits, static_cast<size_t>(width));
+  if (width == 2)
+    fillElements<uint16_t>(target, bytes, bits);
+  else if (width == 4)
+    fillElements<uint32_t>(target, bytes, bits);
+  else
+    fillElements<uint64_t>(target, bytes, bits);
 }
 
 /// Rows from `begin` to before `end`.

@@ -347,7 +347,9 @@ Expected<void> Session::run(std::span<const std::byte *const> inputs,
   if (auto ok = checkCounts(entry.interface, inputs.size(), outputs.size()); !ok)
     return ok;
   setTargets(outputs, entry.sizes, entry.targets);
-  if (auto ok = state->give({.inputs = inputs, .outputs = entry.targets}); !ok)
+  State::Given call{.inputs = inputs, .outputs = entry.targets};
+  auto ok = state->runsHere() ? state->runHere(call) : state->give(std::move(call));
+  if (!ok)
     return ok;
   return isRoot() ? trimOutputs(entry, entry.targets, entry.sizes) : Expected<void>();
 }

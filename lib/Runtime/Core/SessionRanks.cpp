@@ -4,6 +4,7 @@
 #include "ExecutorOp.h"
 #include "Recording.h"
 #include "partita/Runtime/Clocks.h"
+#include "partita/Runtime/Team.h"
 
 #include <chrono>
 #include <cstring>
@@ -64,14 +65,42 @@ Expected<void> Session::State::runRequest(size_t index, const Given &call) {
   return executor.run();
 }
 
-Expected<void> Session::State::requestJob(size_t index, uint64_t number) {
+Expected<void> Session::State::requestJob(size_t index, const Given &call) {
   LoadedEntry &at = entry();
-  const Given &call = given(number);
   if (auto ok = runRequest(index, call); !ok)
     return ok;
   Transport &transport = *transports[index];
   return at.outputs->deliverAll(*at.executors[index], stageOfRank(at, index), transport,
                                 progress[transport.rank()], call.outputs);
+}
+
+/// A rank that is alone waits for nobody. A rank of one thread has no team, of which the
+/// caller's thread would have another one.
+bool Session::State::runsHere() const {
+  return local() && transports.size() == 1 && *options.threads == 1 &&
+         options.device->isHost();
+}
+
+/// A request of the only rank, by the thread that would wait for it: to wake another one,
+/// and to be woken, takes longer than many a small request.
+Expected<void> Session::State::runHere(const Given &call) {
+  {
+    std::lock_guard guard(lock);
+    if (auto ok = checkLives(); !ok)
+      return ok;
+    if (oldest <= newest)
+      return makeError("requests that follow each other are not ended");
+  }
+  const int team = teamSize();
+  setTeamSize(1);
+  auto ok = requestJob(0, call);
+  setTeamSize(team);
+  std::lock_guard guard(lock);
+  if (!ok)
+    failure.add(ok.error().message, entry().executors[0]->aborted());
+  if (options.stop.isRaised())
+    failure.add("cancelled", false);
+  return failure.result();
 }
 
 Expected<void> Session::State::readParts(size_t index, const Sources &sources) {
@@ -271,7 +300,7 @@ Expected<void> Session::State::jobOf(size_t index, uint64_t number) {
   const Given &call = given(number);
   switch (call.job) {
   case Job::Request:
-    return call.isFollowed ? followedJob(index, number) : requestJob(index, number);
+    return call.isFollowed ? followedJob(index, number) : requestJob(index, call);
   case Job::Profile:
     return profileJob(index);
   case Job::ReadInputs:

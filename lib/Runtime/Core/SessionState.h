@@ -148,7 +148,7 @@ struct Session::State {
   }
   bool lookAtOutputs(size_t index);
   Expected<void> runRequest(size_t index, const Given &call);
-  Expected<void> requestJob(size_t index, uint64_t number);
+  Expected<void> requestJob(size_t index, const Given &call);
   Expected<void> followedJob(size_t index, uint64_t number);
   using Sources = std::vector<std::optional<StoredTensor>>;
   Expected<void> readParts(size_t index, const Sources &sources);
@@ -161,6 +161,9 @@ struct Session::State {
   Expected<void> checkLives() const;
   Expected<void> give(Given call);
   Expected<void> give(Job what) { return give(Given{.job = what}); }
+  /// Tells whether the caller's thread may run the only rank's requests.
+  bool runsHere() const;
+  Expected<void> runHere(const Given &call);
   /// Every state that a rank of this process holds: rank, state, and its tensor there.
   void forEachHeld(const std::function<void(Executor &, int, size_t, size_t)> &visit);
   Expected<void> await(uint64_t number);

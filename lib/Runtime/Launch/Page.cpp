@@ -133,11 +133,13 @@ Expected<void> runtime::startBeats(std::shared_ptr<Page> page, int64_t process) 
   return {};
 }
 
-double Pulse::silence(const ProcessLife &life) {
+double Pulse::silence(const ProcessLife &life) { return silence(life.heartbeats.load()); }
+
+double Pulse::silence(uint64_t heartbeats) {
   auto time = Clock::now();
   seconds += std::min(std::chrono::duration<double>(time - looked).count(), 0.2);
   looked = time;
-  if (uint64_t heartbeats = life.heartbeats.load(); heartbeats != last) {
+  if (heartbeats != last) {
     last = heartbeats;
     seconds = 0;
   }

@@ -73,6 +73,8 @@ public:
   /// A time in which the caller itself stood still does not count: a run that was
   /// stopped and continued as a whole goes on.
   double silence(const ProcessLife &life);
+  /// The same of any count.
+  double silence(uint64_t heartbeats);
 
 private:
   using Clock = std::chrono::steady_clock;

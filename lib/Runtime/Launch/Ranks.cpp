@@ -53,7 +53,7 @@ static Expected<std::vector<double>> runRequests(RunParts &parts, const Print &p
       continue;
     // Nothing is allocated between requests either.
     char line[64];
-    int length = std::snprintf(line, sizeof(line), "request %d: %.6f s", k, seconds);
+    int length = std::snprintf(line, sizeof(line), "request %d: %.9f s", k, seconds);
     print({line, static_cast<size_t>(length)});
   }
   return took;

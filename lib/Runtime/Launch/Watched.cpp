@@ -1,8 +1,9 @@
 //===- Watched.cpp - Local ranks in a watched process ---------------------===//
 //
 // The child runs the ranks as threads and watches for one that stands still; the parent
-// watches the child, which may die or be stopped. They share one page with the progress
-// of every rank, so that the parent can say where it happened.
+// watches the child, which may die or be stopped, and a rank that is alone, whose
+// requests run in the thread that would watch. They share one page with the progress of
+// every rank, so that the parent can say where it happened.
 //
 //===----------------------------------------------------------------------===//
 #include "Page.h"
@@ -67,6 +68,11 @@ public:
                                 secondsText(options.timeout),
                             stop.signal);
       }
+      if (page.ranks() == 1 && stillness() > options.timeout + 1) {
+        end();
+        return RunEnd::lost(at(0) + ": no progress for " + secondsText(options.timeout),
+                            stop.signal);
+      }
       if (pause() && stop.mustEnd()) {
         end();
         return RunEnd{stop.signal, stop.problem(options.data.checkpoints.grace)};
@@ -92,6 +98,14 @@ private:
         signal != 0 && stop.take(signal, options.data.checkpoints.grace))
       ::kill(child, signal);
     return stop.signal != 0;
+  }
+
+  /// Seconds since the first rank began what it works on.
+  double stillness() {
+    const RankProgress &rank = page.progress()[0];
+    if (rank.state.load() != RankProgress::Running)
+      work = {};
+    return work.silence(rank.heartbeat.load());
   }
 
   std::string at(int rank) { return placeOf(options, bundle, page, rank); }
@@ -122,7 +136,7 @@ private:
   pid_t child;
   const StopSignals *signals;
   StopRequest stop;
-  Pulse pulse;
+  Pulse pulse, work;
 };
 
 } // namespace

@@ -82,8 +82,25 @@ TEST_CASE("calibrate: constants of exact samples are found") {
   CHECK(fitError<CollectiveSample>(found, collectives).largest < 0.03);
 }
 
+TEST_CASE("calibrate: a request is what its kernel and its copies leave") {
+  Topology found = machine();
+  const StreamSample kernel{128, 0, 0, false};
+  RequestSample sample{kernel, 128, 0};
+  found.host.request = 23e-6;
+  sample.seconds = predictedSeconds(found, sample);
+  CHECK(sample.seconds > 23e-6 + found.device.launch);
+  found.host.request = 1;
+  fitRequest(found, sample);
+  CHECK(found.host.request == Approx(23e-6));
+  sample.seconds = found.device.launch / 2;
+  fitRequest(found, sample);
+  CHECK(found.host.request > 0);
+  CHECK(found.host.request < 1e-8);
+}
+
 TEST_CASE("calibrate: a topology is read as it was written") {
   Topology truth = machine();
+  truth.host.request = 12e-6;
   auto read = readTopology(writeTopology(truth), "written");
   REQUIRE(read);
   CHECK(read->device.name == truth.device.name);
@@ -110,6 +127,7 @@ TEST_CASE("calibrate: a topology is read as it was written") {
   truth.levels[0].sharesMemory = true;
   CHECK(readTopology(writeTopology(truth), "written")->levels[0].sharesMemory);
   CHECK(read->host.memory == truth.host.memory);
+  CHECK(read->host.request == truth.host.request);
 }
 
 TEST_CASE("calibrate: without samples for them a device has no cache and no own rate") {

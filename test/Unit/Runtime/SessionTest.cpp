@@ -344,6 +344,17 @@ TEST_CASE("a rank that hangs ends the run after the timeout, named with its node
   }
 }
 
+TEST_CASE("a rank that is alone and hangs is seen by the process that watches") {
+  Fixture files(PARTITA_TEST_STAGE_1, "dp=1,tp=1");
+  auto fine = run(files.arguments() + " --transport local");
+  CHECK(fine.status == 0);
+  files.setMode(testmodel::Hang, 0);
+  auto result = run(files.arguments() + " --timeout 1 --transport local");
+  CHECK(result.status == againStatus);
+  CHECK(result.seconds < 6);
+  CHECK(result.text == "error: rank 0, node 'guard' (kernel): no progress for 1 s\n");
+}
+
 TEST_CASE("a process that is stopped ends the run after the timeout, named") {
   Fixture files;
   files.setMode(testmodel::Stop, 1);

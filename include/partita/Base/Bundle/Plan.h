@@ -122,6 +122,9 @@ struct PlanMemory {
 /// What a search knows of its plan. Seconds of one run of the program, predicted.
 struct PlanCertificate {
   double stepSeconds = 0;
+  /// Seconds of a request, the step and what the runtime adds (Cost/Request.h); absent
+  /// where the cluster says nothing of the runtime.
+  std::optional<double> requestSeconds = {};
   /// No plan takes less that does what `within` says; it would be higher if it did not
   /// ignore what `ignores` says. In words (Search/Bound.h).
   struct Bound {

@@ -32,6 +32,7 @@ template <typename Io> void visit(Io &io, As<Io, PlanCertificate::Level> &it) {
 
 template <typename Io> void visit(Io &io, As<Io, PlanCertificate> &it) {
   io.member("step_seconds", it.stepSeconds);
+  io.optional("request_seconds", it.requestSeconds);
   io.member("lower_bound_seconds", it.bound.seconds);
   io.optional("bound_within", it.bound.within);
   io.optional("bound_ignores", it.bound.ignores);

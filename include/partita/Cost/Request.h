@@ -1,0 +1,36 @@
+//===- Request.h - Seconds of a request beside its tasks --------*- C++ -*-===//
+//
+// A caller gives a request to the runtime and sleeps. The ranks wake, each copies its
+// parts of the inputs, runs the tasks of the step, and copies its parts of the outputs;
+// the last one wakes the caller:
+//
+//     request = step + host.request + 2 · bytes / bandwidth
+//
+// `bytes` are a rank's of inputs and outputs, which are read and written once; the
+// bandwidth is that of memory or cache, as kernels have it. No plan changes the constant,
+// and plans that differ in the copies differ by their layouts at the ends of the program
+// alone, so that a search compares steps.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_COST_REQUEST_H
+#define PARTITA_COST_REQUEST_H
+
+#include "partita/Cost/Compute.h"
+
+namespace partita {
+
+/// Seconds of a request that are no task's.
+struct RequestPrice {
+  double runtime = 0; ///< Host::request
+  double copies = 0;  ///< of inputs and outputs
+  double seconds() const { return runtime + copies; }
+};
+
+/// `bytes`: of all inputs and outputs on one rank.
+inline RequestPrice priceRequest(const Topology &topology, double bytes) {
+  return {topology.host.request, streamSeconds(topology.device, 2 * bytes)};
+}
+
+} // namespace partita
+
+#endif // PARTITA_COST_REQUEST_H
