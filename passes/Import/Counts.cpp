@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Import/Importer.h"
 
+#include "dialects/Graph/SeenPairs.h"
 #include "dialects/Interfaces/RuleCache.h"
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Reference/Kernels.h"
@@ -123,17 +124,15 @@ Value Importer::places(int64_t extent) {
     auto again = graph::WeightOp::create(
         builder, location, tensorType(builder.getContext(), DType::I64, {extent}),
         builder.getStringAttr(known->second));
-    again->setAttr("graph.places", builder.getUnitAttr());
+    again->setAttr(graph::detail::progressionAttr, builder.getDenseI64ArrayAttr({0, 1}));
     return again;
   }
   std::vector<int64_t> all(static_cast<size_t>(extent));
   std::iota(all.begin(), all.end(), 0);
   Value made = constant(reference::tensor<int64_t>(DType::I64, {extent}, all),
                         "places_below_" + std::to_string(extent));
-  if (auto kept = made.getDefiningOp<graph::WeightOp>()) {
-    kept->setAttr("graph.places", builder.getUnitAttr());
+  if (auto kept = made.getDefiningOp<graph::WeightOp>())
     iotas[extent] = kept.getName().str();
-  }
   return made;
 }
 

@@ -2,6 +2,7 @@
 #include "passes/Simplify/KeepFewer.h"
 
 #include "dialects/Graph/Graph.h"
+#include "dialects/Graph/SeenPairs.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -199,7 +200,10 @@ std::optional<int64_t> BoxesRead::byElement(Operation *op, const Boxes &boxes,
 /// weight.
 static bool arePlaces(Value value) {
   auto weight = value.getDefiningOp<WeightOp>();
-  return weight && weight->hasAttr("graph.places");
+  auto known =
+      weight ? weight->getAttrOfType<DenseI64ArrayAttr>(graph::detail::progressionAttr)
+             : nullptr;
+  return known && known[0] == 0 && known[1] == 1;
 }
 
 /// Follows the number of boxes: with k boxes at most, min(number, k) is the same, and so

@@ -92,7 +92,7 @@ func.func @branches(%if: tensor<i1>, %s: tensor<1x1x50xf32>, %c: tensor<1x1x50xi
 func.func @masked(%none: tensor<i1>, %s: tensor<1x1x50xf32>, %c: tensor<1x1x50xi1>, %b: tensor<1x50x4xf32>, %t: tensor<f32>) -> (tensor<20xi64>, tensor<i64>) {
   %zero = graph.constant dense<0> : tensor<i64>
   %most = graph.constant dense<20> : tensor<i64>
-  %places = graph.weight "places_below_50" {graph.places} : tensor<50xi64>
+  %places = graph.weight "places_below_50" {graph.progression = array<i64: 0, 1>} : tensor<50xi64>
   %0 = graph.suppress %s, %c, %b, %t {most = 50} : (tensor<1x1x50xf32>, tensor<1x1x50xi1>, tensor<1x50x4xf32>, tensor<f32>) -> tensor<1x1x50xi64>
   %1 = graph.greater_equal %0, %zero : (tensor<1x1x50xi64>, tensor<i64>) -> tensor<1x1x50xi1>
   %2 = graph.cast %1 {to = i64} : (tensor<1x1x50xi1>) -> tensor<1x1x50xi64>

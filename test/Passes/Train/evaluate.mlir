@@ -15,7 +15,7 @@
 // CHECK-SAME: tensor<4x3xf32> {graph.batch, graph.name = "x"}
 // CHECK-SAME: %[[LABELS:[a-z0-9]+]]: tensor<4xi64> {graph.batch, graph.name = "labels"}
 // CHECK-SAME: %[[ROWS:[a-z0-9]+]]: tensor<4xf32> {graph.batch, graph.name = "row_weights"}
-// CHECK-SAME: tensor<3x2xf32> {dist.state = #dist.state<"w" from "w">}
+// CHECK-SAME: tensor<3x2xf32> {dist.state = #dist.state<"w" from "w">, graph.parameter = "w"}
 // CHECK-SAME: -> (tensor<f32> {graph.name = "loss"}, tensor<f32> {graph.name = "counted"})
 // CHECK-NOT: graph.log_softmax
 // CHECK-NOT: dist.phase
