@@ -25,7 +25,7 @@ import onnx  # noqa: E402
 import specs  # noqa: E402
 
 ROWS, LENGTH, WORDS = 16, 64, 2003
-#: By name the members of the training file and the options of compile.
+#: Members of the training file and options of compile, by name.
 PLANS = {
     "buckets": ({}, ["--mesh", "dp=2", "--mode", "data-parallel"]),
     "waiting": ({}, ["--mesh", "dp=2", "--mode", "data-parallel", "--comm-in-flight", "0"]),

@@ -14,8 +14,8 @@ namespace partita::report {
 struct TraceEvent {
   std::string name, kind;
   int64_t rank = 0, request = 0, microBatch = 0;
-  /// Of a task: −1 of one that does not communicate, 0 of a call that is over when the
-  /// task is, else the handle of a call in flight.
+  /// Names the call of a task: −1 of one that does not communicate, 0 of a call that is
+  /// over when the task is, else the handle of a call in flight.
   int64_t handle = -1;
   double begin = 0, end = 0; ///< seconds
 };

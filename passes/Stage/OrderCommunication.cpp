@@ -281,7 +281,7 @@ private:
   SmallVector<StringAttr> trained; ///< parameters
   llvm::DenseMap<StringAttr, size_t> parameterOf;
   llvm::DenseMap<StringAttr, AxisList> shardedOver; ///< by a weight's name
-  /// By argument that is a sum of gradients of micro-batches, the parameter's name.
+  /// Names of parameters, by argument that is a sum of gradients of micro-batches.
   llvm::DenseMap<Value, StringAttr> sums;
   std::vector<buckets::Op> described;
 };
@@ -352,7 +352,7 @@ private:
                                                       known.insert(function) &&
                                                       failed(describe(function, program)))
           return failure();
-    // Of modules of programs, too.
+    // Modules of programs have some, too.
     WalkResult described = module.walk([&](func::FuncOp function) {
       return partOf(function) == Part::Trip ? WalkResult(describe(function, {}))
                                             : WalkResult::advance();
@@ -489,7 +489,7 @@ private:
   const buckets::Options options;
   const Weights weights;
   Forms forms;
-  // By function that is put in order.
+  // Members by function that is put in order.
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<buckets::Ordered> functions;
   std::vector<ProgramOp> programs; ///< null: a trip's

@@ -14,7 +14,7 @@
 
 namespace partita {
 
-/// What an all-reduce, a reduce-scatter or an all-gather is by levels: reductions within
+/// Gives an all-reduce, a reduce-scatter or an all-gather by levels: reductions within
 /// a unit come before those across, gathers the other way round. An all-reduce scatters
 /// within, reduces across and gathers within. First and last layout place all elements as
 /// the step's do. Sums are then of sums: bits may differ from those of the step.

@@ -22,7 +22,7 @@ enum class Vectors { Of256Bits, Of512Bits };
 /// The call, for the team of this thread; null where it is not taken: a CPU without such
 /// vectors, another element type, window or form of the images, groups, a transposed
 /// convolution with a constant filter. All post-ops are done while results are in cache.
-/// What an element is, to the last bit, does not depend on the number of threads.
+/// Elements do not depend on the number of threads, to the last bit.
 std::unique_ptr<engine::Call> conv(const task::Conv &params, Vectors vectors,
                                    bool isTransposed = false);
 
@@ -30,7 +30,7 @@ std::unique_ptr<engine::Call> conv(const task::Conv &params, Vectors vectors,
 std::unique_ptr<engine::Call> filterGradient(const task::ConvBackwardFilter &params,
                                              Vectors vectors);
 
-/// Whether these are expected to be faster than oneDNN's code, for calls that are taken.
+/// Tells if these are expected to be faster than oneDNN's code, for calls that are taken.
 bool isWorth(const task::Conv &params);
 bool isWorth(const task::ConvBackwardFilter &params);
 

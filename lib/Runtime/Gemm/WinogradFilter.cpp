@@ -1,8 +1,8 @@
 //===- WinogradFilter.cpp - Gradients of filters by Winograd's algorithm --===//
 //
-// Where a tile of 2 × 2 results is Aᵀ·[(G·g·Gᵀ) ⊙ (Bᵀ·d·B)]·A, the gradient by g is the
-// sum over tiles of Gᵀ·[(A·y·Aᵀ) ⊙ (Bᵀ·d·B)]·G, with y the tile's cotangent: 16 products
-// of [out × tiles] by [tiles × in] where the direct form has 36.
+// A tile of 2 × 2 results is Aᵀ·[(G·g·Gᵀ) ⊙ (Bᵀ·d·B)]·A, so the gradient by g is the sum
+// over tiles of Gᵀ·[(A·y·Aᵀ) ⊙ (Bᵀ·d·B)]·G, with y the tile's cotangent: 16 products of
+// [out × tiles] by [tiles × in] in place of 36.
 //
 // Loops from outer to inner: a block of tiles; its pieces of images and of cotangents; a
 // piece, whose products are added to its sums; the panels of input channels; rows of

@@ -12,7 +12,7 @@ namespace partita::gemm {
 using winograd::tileSide;
 static_assert(pieces == winograd::tilePieces);
 
-/// Where a tile is in the images.
+/// Place of a tile in the images.
 struct Position {
   int64_t image, row, column; ///< the two of its first result
 };

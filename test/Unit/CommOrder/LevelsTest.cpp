@@ -15,7 +15,7 @@ Topology cluster(const std::vector<int64_t> &sizes) {
   return topology;
 }
 
-/// What each rank has: numbers, as sums of integers are equal in any order.
+/// Values of each rank: numbers, as sums of integers are equal in any order.
 std::vector<HostTensor> values(const Mesh &mesh, const Layout &layout) {
   std::mt19937_64 random(1);
   std::vector<HostTensor> locals;
@@ -116,7 +116,7 @@ TEST_CASE("levels: every split of steps and meshes gives the same elements") {
        3},
       {"dp=4,tp=2", StepKind::AllGather, "[{16: tp, dp} ]", "[{16: tp} ]", {4, 2}, 2},
       {"dp=4,tp=2", StepKind::AllGather, "[{16: dp, tp} ]", "[{16} ]", {4, 2}, 2},
-      // One more reduction around it.
+      // Another reduction is around it.
       {"dp=4,tp=2",
        StepKind::AllReduce,
        "[{8} ] partial sum {tp}, max {dp}",

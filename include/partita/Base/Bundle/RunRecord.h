@@ -34,8 +34,9 @@ struct RunProgram {
     /// What one run of it computes, and the bytes of what it reads and writes
     /// (TaskWork.h); 0 of what communicates.
     double flops = 0, bytes = 0;
-    /// Of a task that communicates: 0 if the call is over when the task is, else equal
-    /// for the one that starts a call and the one that waits for it. −1: of any other.
+    /// Names the call of a task that communicates: 0 if the call is over when the task
+    /// is, else equal for the one that starts a call and the one that waits for it. −1:
+    /// of any other.
     int64_t handle = -1;
   };
   std::string name; ///< empty where there is only one
