@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Steps whose collectives take longer: what grows, and what the timeline leaves exposed.
+"""Steps whose collectives take so long at least: what grows, and what the timeline leaves exposed.
 
 usage: delayed.py PARTITA [--delay MS] [--steps N] [--turns N] [PLAN…]
 
 Run by hand. Two ranks of MPI train a GPT-2 of four layers. SlowMpi.cpp, which stands in the
-place of the MPI transport, makes each collective last --delay milliseconds longer. Measured:
+place of the MPI transport, makes each collective last --delay milliseconds at least. Measured:
 the median step with the delay, less the one without; predicted: `partita report --trace
 --slower-calls` on a trace without the delay. PLAN: buckets, waiting, zero3, tensor.
 """
@@ -111,8 +111,8 @@ def main():
                 slow = steps.seconds(arguments.delay)
                 steps.seconds(0, "--trace", f"{work}/t.json")
                 growth, calls = steps.predicted(arguments.delay)
-                print(f"{name:8} {calls:3} calls; {1e3 * plain:.1f} ms, with calls "
-                      f"{arguments.delay:g} ms longer {1e3 * slow:.1f} ms: "
+                print(f"{name:8} {calls:3} calls; {1e3 * plain:.1f} ms, with calls of "
+                      f"{arguments.delay:g} ms {1e3 * slow:.1f} ms: "
                       f"{1e3 * (slow - plain):.1f} ms more, predicted {1e3 * growth:.1f} ms "
                       f"({(slow - plain) / growth:.3f})", flush=True)
 

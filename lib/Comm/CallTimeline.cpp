@@ -6,14 +6,14 @@
 
 using namespace partita;
 
-CallTimeline partita::simulateCalls(const std::vector<RankTask> &tasks, double longer) {
+CallTimeline partita::simulateCalls(const std::vector<RankTask> &tasks, double least) {
   CallTimeline line;
   double linksFree = 0;
   std::map<int64_t, double> overAt; ///< by handle
   auto begin = [&] {
     ++line.calls;
-    line.inCalls += longer;
-    return linksFree = std::max(linksFree, line.seconds) + longer;
+    line.inCalls += least;
+    return linksFree = std::max(linksFree, line.seconds) + least;
   };
   for (const RankTask &task : tasks) {
     double over = 0;

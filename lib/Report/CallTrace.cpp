@@ -21,22 +21,25 @@ static RankTask::Kind kindOf(const TraceEvent &event) {
   return event.kind == "wait" ? RankTask::Kind::Wait : RankTask::Kind::Start;
 }
 
+/// Seconds that are 1 in the file's last digit.
+static constexpr double timeUnit = 1e-9;
+
 /// A rank's tasks, each up to the begin of the next one. A loop is what its trips do.
 static std::vector<RankTask> tasksOf(std::vector<const TraceEvent *> events) {
   std::ranges::stable_sort(events, {}, &TraceEvent::begin);
   std::vector<RankTask> tasks;
   for (size_t i = 0; i < events.size(); ++i) {
     const double next = i + 1 < events.size() ? events[i + 1]->begin : events[i]->end;
-    const bool holdsNext = i + 1 < events.size() && next < events[i]->end;
+    const bool holdsNext = next < events[i]->end - timeUnit / 2;
     if (!holdsNext || kindOf(*events[i]) != RankTask::Kind::Compute)
       tasks.push_back({kindOf(*events[i]), next - events[i]->begin, events[i]->handle});
   }
   return tasks;
 }
 
-/// "  rank 0   80.2 ms     0.5 ms …", and with `longer` the time that a request takes.
+/// "  rank 0   80.2 ms     0.5 ms …", and with `least` the time that a request takes.
 static std::string lineOf(int64_t rank, const std::vector<RankTask> &tasks,
-                          double longer) {
+                          double least) {
   std::array<double, 4> sums = {}; // by kind
   for (const RankTask &task : tasks)
     sums[static_cast<size_t>(task.kind)] += task.seconds;
@@ -46,8 +49,8 @@ static std::string lineOf(int64_t rank, const std::vector<RankTask> &tasks,
                               RankTask::Kind::Wait, RankTask::Kind::Call})
     text += cell(durationText(sums[static_cast<size_t>(kind)]), 12);
   text += cell(std::to_string(now.calls), 8);
-  if (longer > 0) {
-    const CallTimeline then = simulateCalls(tasks, longer);
+  if (least > 0) {
+    const CallTimeline then = simulateCalls(tasks, least);
     text += durationText(then.seconds) + ", " + durationText(then.seconds - now.seconds) +
             " more of " + durationText(then.inCalls);
   }
@@ -55,7 +58,8 @@ static std::string lineOf(int64_t rank, const std::vector<RankTask> &tasks,
   return text + "\n";
 }
 
-Expected<std::string> report::callTraceText(const std::string &file, double longer) {
+Expected<std::string> report::callTraceText(const std::string &file, int64_t ranks,
+                                            double least) {
   auto trace = readTrace(file);
   if (!trace)
     return tl::unexpected(trace.error());
@@ -66,11 +70,14 @@ Expected<std::string> report::callTraceText(const std::string &file, double long
   if (byRank.empty())
     return makeError(file + ": request " + std::to_string(trace->number) +
                      " has no tasks; `partita run --trace` of the bundle writes them");
+  if (const int64_t traced = byRank.rbegin()->first + 1; traced != ranks)
+    return makeError(file + ": has tasks of " + std::to_string(traced) +
+                     " ranks, the bundle has " + std::to_string(ranks));
   std::string text = "as run, request " + std::to_string(trace->number) + " of " + file +
                      ": " + durationText(trace->end - trace->begin) +
                      "\n           kernels     starts      waits       at once     calls";
-  text += longer > 0 ? "   if each takes " + durationText(longer) + " longer\n" : "\n";
+  text += least > 0 ? "   if each takes at least " + durationText(least) + "\n" : "\n";
   for (const auto &[rank, events] : byRank)
-    text += lineOf(rank, tasksOf(events), longer);
+    text += lineOf(rank, tasksOf(events), least);
   return text;
 }

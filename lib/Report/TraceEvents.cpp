@@ -67,10 +67,13 @@ Expected<TracedRequest> report::readTrace(const std::string &file) {
       last.events.push_back(std::move(*event));
       continue;
     }
+    // The file has the requests of one rank behind those of another.
+    if (event->request < last.number)
+      continue;
     const bool isNew = event->request > last.number;
     last.begin = isNew ? event->begin : std::min(last.begin, event->begin);
     last.end = isNew ? event->end : std::max(last.end, event->end);
-    last.number = std::max(last.number, event->request);
+    last.number = event->request;
   }
   if (last.number < 0)
     return makeError(file + ": has no request; `partita run --trace` writes one");

@@ -159,6 +159,9 @@ Expected<void> Compiler::narrow() {
 }
 
 Expected<void> Compiler::derive() {
+  if (request.hierarchical && !request.machine.cluster)
+    return makeError("--hierarchical needs --cluster, whose levels say which ranks are "
+                     "near each other");
   if (auto ok = checkCompute(request); !ok)
     return ok;
   job.progress("reading " + request.model.file);
@@ -356,12 +359,14 @@ Expected<void> Compiler::partition() {
                               manager.addPass(createVerifyPartitionedPass());
                             })
                 : completeConversions().and_then([&] { return cutStep(); }).and_then([&] {
-                    return runPasses("03-partitioned", buildRanksPipeline);
+                    return runPasses("", buildRanksPipeline);
                   });
   if (ok && request.levels.from < Level::L3)
     ok = checkPrice();
   if (ok)
     ok = splitCollectives();
+  if (ok && request.levels.from < Level::L3)
+    ok = dump("03-partitioned");
   if (!ok)
     return ok;
   summarize();
@@ -372,11 +377,9 @@ Expected<void> Compiler::partition() {
 
 /// Writes collectives as several where the request asks for levels or for few groups.
 Expected<void> Compiler::splitCollectives() {
-  if (!request.hierarchical && request.commReuse == 0)
+  if ((!request.hierarchical && request.commReuse == 0) ||
+      request.levels.from > Level::L3)
     return {};
-  if (request.hierarchical && !request.machine.cluster)
-    return makeError("--hierarchical needs --cluster, whose levels say which ranks are "
-                     "near each other");
   return runPasses("", [&](OpPassManager &manager) {
     manager.addPass(createSplitCollectivesPass(
         request.hierarchical ? request.machine.cluster : std::nullopt,

@@ -299,12 +299,12 @@ Expected<std::string> partita::reportText(const std::string &path,
 
 Expected<std::string> partita::reportTrace(const std::string &path,
                                            const std::string &name,
-                                           const std::string &trace, double longer) {
+                                           const std::string &trace, double least) {
   auto plan = planOf(path, name);
   if (!plan)
     return tl::unexpected(plan.error());
   if (auto step = stepOf(plan->entry())) {
-    if (longer > 0)
+    if (least > 0)
       return makeError("--slower-calls: '" + path +
                        "' is a step of several stages, "
                        "which wait for each other");
@@ -312,7 +312,10 @@ Expected<std::string> partita::reportTrace(const std::string &path,
   }
   if (plan->entry().stages.size() > 1)
     return makeError("--trace: '" + path + "' is a pipeline that does not train");
-  return report::callTraceText(trace, longer);
+  auto mesh = Mesh::parse(plan->entry().stages[0].mesh);
+  if (!mesh)
+    return tl::unexpected(mesh.error());
+  return report::callTraceText(trace, mesh->numRanks(), least);
 }
 
 static void writeTensors(JsonWriter &out, const char *key,

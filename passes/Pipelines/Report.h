@@ -19,11 +19,11 @@ Expected<std::string> reportText(const std::string &path, const std::string &ent
 Expected<std::string> reportJson(const std::string &path, const std::string &entry);
 
 /// The trace of a run. Of a training step of several stages it stands beside the schedule
-/// (StepTrace.h), of other programs it says what calls take, and what they would take if
-/// each were so many seconds longer (CallTrace.h). An error: a pipeline is to have longer
-/// calls.
+/// (StepTrace.h), of other programs it says what calls take, and what a request would
+/// take if each took so many seconds at least (CallTrace.h). An error: a pipeline is to
+/// have such calls.
 Expected<std::string> reportTrace(const std::string &path, const std::string &entry,
-                                  const std::string &trace, double longer);
+                                  const std::string &trace, double least);
 
 } // namespace partita
 

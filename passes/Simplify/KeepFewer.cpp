@@ -196,14 +196,18 @@ std::optional<int64_t> BoxesRead::byElement(Operation *op, const Boxes &boxes,
   return along({result, boxes.dim + (wide - rank), meaning}, depth);
 }
 
-/// Tells whether the elements are their own places, [0, 1, 2, …], as the import says of a
-/// weight.
-static bool arePlaces(Value value) {
-  auto weight = value.getDefiningOp<WeightOp>();
+/// The dim of "places < number" along which the places are, where the elements of
+/// `places` are their own, [0, 1, 2, …], as the import says of a weight; nothing else.
+static std::optional<size_t> dimOfPlaces(Value places, Value number, Value result) {
+  auto weight = places.getDefiningOp<WeightOp>();
   auto known =
       weight ? weight->getAttrOfType<DenseI64ArrayAttr>(graph::detail::progressionAttr)
              : nullptr;
-  return known && known[0] == 0 && known[1] == 1;
+  const Shape shape = shapeOf(places);
+  if (!known || known[0] != 0 || known[1] != 1 || elementCount(shapeOf(number)) != 1)
+    return std::nullopt;
+  const auto dim = std::ranges::find_if(shape, [](int64_t size) { return size > 1; });
+  return shapeOf(result).size() - static_cast<size_t>(shape.end() - dim);
 }
 
 /// Follows the number of boxes: with k boxes at most, min(number, k) is the same, and so
@@ -217,8 +221,9 @@ std::optional<int64_t> BoxesRead::ofNumber(Value number, int depth) {
       return behindBranch(use, [&](Value result) { return ofNumber(result, depth + 1); });
     if (isa<WhereOp>(op) && use.getOperandNumber() > 0)
       return ofNumber(op->getResult(0), depth + 1);
-    if (isa<LessOp>(op) && use.getOperandNumber() == 1 && arePlaces(op->getOperand(0)))
-      return along({op->getResult(0), 0, Meaning::Other}, depth + 1);
+    if (isa<LessOp>(op) && use.getOperandNumber() == 1)
+      if (auto dim = dimOfPlaces(op->getOperand(0), use.get(), op->getResult(0)))
+        return along({op->getResult(0), *dim, Meaning::Other}, depth + 1);
     if (!isa<MinOp>(op))
       return std::nullopt;
     return splatOf(op->getOperand(1 - use.getOperandNumber()));

@@ -26,6 +26,11 @@ static Collective collectiveOf(StepKind kind) {
                                        : Collective::ReduceScatter;
 }
 
+/// Tells if a sum of several sums would be rounded at each: elements have 16 bits.
+static bool isRounded(Type element) {
+  return element.isIntOrFloat() && element.getIntOrFloatBitWidth() == 16;
+}
+
 static bool isReduction(StepKind kind) {
   return kind == StepKind::AllReduce || kind == StepKind::ReduceScatter;
 }
@@ -145,9 +150,7 @@ private:
     double before = 0, after = 0;
     for (comm::StepOpInterface op : steps()) {
       Type element = getElementTypeOrSelf(op->getResult(0).getType());
-      // Sums of 16 bits would be rounded at each level.
-      if (isReduction(op.getStepKind()) && element.isIntOrFloat() &&
-          element.getIntOrFloatBitWidth() == 16)
+      if (isReduction(op.getStepKind()) && isRounded(element))
         continue;
       const Step step = op.getStep();
       const std::vector<Step> levels = byLevels(placement, step);
@@ -182,35 +185,40 @@ private:
 
   /// Reduces over several axes one after the other, until there are few enough groups.
   void limitGroups(const Mesh &mesh) {
-    const size_t before = groups().size();
+    const std::set<AxisList> before = groups();
     int64_t split = 0;
     while (static_cast<int64_t>(groups().size()) > mostGroups && splitWidest(split)) {
     }
     const std::set<AxisList> left = groups();
     if (static_cast<int64_t>(left.size()) > mostGroups) {
+      const std::set<AxisList> &fewest = left.size() < before.size() ? left : before;
       std::string names;
-      for (const AxisList &axes : left)
+      for (const AxisList &axes : fewest)
         names += (names.empty() ? "" : ", ") + mesh.str(axes);
-      return fail("--comm-reuse " + std::to_string(mostGroups) + ": the program needs " +
-                  std::to_string(left.size()) + " groups of ranks: " + names);
+      return fail("--comm-reuse " + std::to_string(mostGroups) + ": the program has " +
+                  std::to_string(fewest.size()) + " groups of ranks: " + names);
     }
     if (split)
       getOperation().emitRemark()
-          << "--comm-reuse: " << before << " groups of ranks became " << left.size()
-          << "; " << split << " all-reduces over several axes are one for each";
+          << "--comm-reuse: " << before.size() << " groups of ranks became "
+          << left.size() << "; " << split
+          << " all-reduces over several axes are one for each";
   }
 
   /// Splits all reductions over the most axes. False: none has several.
   bool splitWidest(int64_t &split) {
+    auto maySplit = [](comm::StepOpInterface op) {
+      return op.getStepKind() == StepKind::AllReduce &&
+             !isRounded(getElementTypeOrSelf(op->getResult(0).getType()));
+    };
     AxisList widest;
     for (comm::StepOpInterface op : steps())
-      if (AxisList axes = op.getAxes();
-          op.getStepKind() == StepKind::AllReduce && axes.size() > widest.size())
+      if (AxisList axes = op.getAxes(); maySplit(op) && axes.size() > widest.size())
         widest = axes;
     if (widest.size() < 2)
       return false;
     for (comm::StepOpInterface op : steps())
-      if (op.getStepKind() == StepKind::AllReduce && op.getAxes() == widest) {
+      if (maySplit(op) && op.getAxes() == widest) {
         replace(op, stepsByAxis(op.getDevices(), op.getStep()));
         ++split;
       }

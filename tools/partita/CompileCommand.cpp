@@ -76,7 +76,12 @@ static std::string contradiction(const Request &request) {
       request.mode == ShardMode::Auto && levels.from == Level::L0 && !isDecided;
   // A training step may compute something again, however it is planned.
   bool chooses = levels.from == Level::L0 && request.train;
-  if (!searches && !chooses && request.machine.memory)
+  if (levels.from == Level::L4 && (request.hierarchical || request.commReuse))
+    return "--from L4 has its calls as they are: --hierarchical and --comm-reuse would "
+           "have no effect";
+  // A cluster file has a memory, which does not count where only its levels do.
+  const bool isMemoryAsked = request.machine.isExact || !request.hierarchical;
+  if (!searches && !chooses && request.machine.memory && isMemoryAsked)
     return "--cluster and --memory are for the search of mode auto without hints or a "
            "plan: they would have no effect";
   if (std::string wrong = refusalOfWorlds(request); !wrong.empty())

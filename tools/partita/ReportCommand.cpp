@@ -34,19 +34,22 @@ void partita::addReportCommand(CLI::App &app, int &status) {
           "schedule, else what ranks wait for calls in flight")
       ->excludes("--json")
       ->option_text("FILE.json");
-  auto longer = std::make_shared<double>(0);
+  auto least = std::make_shared<double>(0);
   command
-      ->add_option("--slower-calls", *longer,
+      ->add_option("--slower-calls", *least,
                    "With --trace: what a request would take if each collective took so "
-                   "many milliseconds longer")
+                   "many milliseconds at least")
       ->needs("--trace")
       ->check(CLI::Range(0.0, 1e6))
+      ->check([](const std::string &text) -> std::string {
+        return text.find_first_of("nN") == std::string::npos ? "" : "it is no number";
+      })
       ->option_text("MS");
-  command->callback([path, all, json, entry, trace, longer, &status] {
+  command->callback([path, all, json, entry, trace, least, &status] {
     Expected<std::string> text =
         *json ? reportJson(*path, *entry) : reportText(*path, *entry, *all);
     if (text && !trace->empty())
-      text = reportTrace(*path, *entry, *trace, 1e-3 * *longer);
+      text = reportTrace(*path, *entry, *trace, 1e-3 * *least);
     if (text)
       std::printf("%s", text->c_str());
     status = text ? 0 : fail(text.error().message);

@@ -122,3 +122,32 @@ func.func @compared(%s: tensor<1x1x50xf32>, %c: tensor<1x1x50xi1>, %b: tensor<1x
   %7 = graph.slice %5 {starts = array<i64: 0>, steps = array<i64: 1>} : (tensor<50xi1>) -> tensor<20xi1>
   return %6, %7 : tensor<20xi64>, tensor<20xi1>
 }
+
+// Places along the last dim, of which 40 are read; so are they where the number has dims.
+// CHECK-LABEL: func.func @row
+// CHECK: graph.suppress {{.*}}most = 40
+func.func @row(%s: tensor<1x1x50xf32>, %c: tensor<1x1x50xi1>, %b: tensor<1x50x4xf32>, %t: tensor<f32>) -> tensor<1x40xi1> {
+  %zero = graph.constant dense<0> : tensor<i64>
+  %places = graph.weight "places_below_50" {graph.progression = array<i64: 0, 1>} : tensor<1x50xi64>
+  %0 = graph.suppress %s, %c, %b, %t {most = 50} : (tensor<1x1x50xf32>, tensor<1x1x50xi1>, tensor<1x50x4xf32>, tensor<f32>) -> tensor<1x1x50xi64>
+  %1 = graph.greater_equal %0, %zero : (tensor<1x1x50xi64>, tensor<i64>) -> tensor<1x1x50xi1>
+  %2 = graph.cast %1 {to = i64} : (tensor<1x1x50xi1>) -> tensor<1x1x50xi64>
+  %3 = graph.reduce %2 {axes = array<i64: 0, 1, 2>, keep_dims = false, kind = #graph.reduce<sum>} : (tensor<1x1x50xi64>) -> tensor<i64>
+  %5 = graph.less %places, %3 : (tensor<1x50xi64>, tensor<i64>) -> tensor<1x50xi1>
+  %6 = graph.slice %5 {starts = array<i64: 0, 0>, steps = array<i64: 1, 1>} : (tensor<1x50xi1>) -> tensor<1x40xi1>
+  return %6 : tensor<1x40xi1>
+}
+// CHECK-LABEL: func.func @wide_number
+// CHECK: graph.suppress {{.*}}most = 30
+func.func @wide_number(%s: tensor<1x1x50xf32>, %c: tensor<1x1x50xi1>, %b: tensor<1x50x4xf32>, %t: tensor<f32>) -> tensor<1x30xi1> {
+  %zero = graph.constant dense<0> : tensor<i64>
+  %places = graph.weight "places_below_50" {graph.progression = array<i64: 0, 1>} : tensor<50xi64>
+  %0 = graph.suppress %s, %c, %b, %t {most = 50} : (tensor<1x1x50xf32>, tensor<1x1x50xi1>, tensor<1x50x4xf32>, tensor<f32>) -> tensor<1x1x50xi64>
+  %1 = graph.greater_equal %0, %zero : (tensor<1x1x50xi64>, tensor<i64>) -> tensor<1x1x50xi1>
+  %2 = graph.cast %1 {to = i64} : (tensor<1x1x50xi1>) -> tensor<1x1x50xi64>
+  %3 = graph.reduce %2 {axes = array<i64: 0, 1, 2>, keep_dims = false, kind = #graph.reduce<sum>} : (tensor<1x1x50xi64>) -> tensor<i64>
+  %4 = graph.reshape %3 : (tensor<i64>) -> tensor<1x1xi64>
+  %5 = graph.less %places, %4 : (tensor<50xi64>, tensor<1x1xi64>) -> tensor<1x50xi1>
+  %6 = graph.slice %5 {starts = array<i64: 0, 0>, steps = array<i64: 1, 1>} : (tensor<1x50xi1>) -> tensor<1x30xi1>
+  return %6 : tensor<1x30xi1>
+}

@@ -4,7 +4,7 @@
 // RUN: partita-opt %s --partita-split-collectives="most-groups=2" 2>&1 | FileCheck %s --check-prefix=AXES
 // AXES: remark: --comm-reuse: 3 groups of ranks became 2; 1 all-reduces over several axes are one for each
 // RUN: not partita-opt %s --partita-split-collectives="most-groups=1" 2>&1 | FileCheck %s --check-prefix=FEW
-// FEW: error: --comm-reuse 1: the program needs 2 groups of ranks: {dp}, {tp}
+// FEW: error: --comm-reuse 1: the program has 2 groups of ranks: {dp}, {tp}
 // RUN: sed 's/"size": 4/"size": 3/' %t/hosts.json > %t/six.json && not partita-opt %s --partita-split-collectives="cluster=%t/six.json" 2>&1 | FileCheck %s --check-prefix=SIX
 // SIX: error: the mesh dp=4,tp=2 has 8 ranks, the cluster 6 devices
 #mesh = #dist.mesh<dp=4, tp=2>
