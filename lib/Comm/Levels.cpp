@@ -130,3 +130,16 @@ std::vector<Step> partita::stepsByAxis(const Mesh &mesh, const Step &step) {
   }
   return stepsThrough(mesh, layouts, std::vector(step.axes.size(), StepKind::AllReduce));
 }
+
+std::optional<buckets::CallKind> partita::callKindOf(StepKind kind) {
+  switch (kind) {
+  case StepKind::AllReduce:
+    return buckets::CallKind::AllReduce;
+  case StepKind::AllGather:
+    return buckets::CallKind::AllGather;
+  case StepKind::ReduceScatter:
+    return buckets::CallKind::ReduceScatter;
+  default:
+    return std::nullopt;
+  }
+}

@@ -2,6 +2,7 @@
 #include "partita/Search/KernelTimeline.h"
 
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Comm/Levels.h"
 #include "partita/Search/Simulate.h"
 
 #include <algorithm>
@@ -13,19 +14,6 @@ using namespace partita::search;
 using kernels::LocalOp;
 
 static size_t at(int32_t number) { return static_cast<size_t>(number); }
-
-static std::optional<buckets::CallKind> callKindOf(StepKind kind) {
-  switch (kind) {
-  case StepKind::AllReduce:
-    return buckets::CallKind::AllReduce;
-  case StepKind::AllGather:
-    return buckets::CallKind::AllGather;
-  case StepKind::ReduceScatter:
-    return buckets::CallKind::ReduceScatter;
-  default:
-    return std::nullopt;
-  }
-}
 
 namespace {
 /// Says of each op what lib/Comm asks.

@@ -6,6 +6,7 @@
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Comm/Levels.h"
 #include "partita/Comm/Reuse.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 
@@ -22,19 +23,6 @@ namespace partita {
 using namespace mlir;
 using namespace partita;
 using namespace partita::task_ir;
-
-static std::optional<buckets::CallKind> kindOf(StepKind kind) {
-  switch (kind) {
-  case StepKind::AllReduce:
-    return buckets::CallKind::AllReduce;
-  case StepKind::AllGather:
-    return buckets::CallKind::AllGather;
-  case StepKind::ReduceScatter:
-    return buckets::CallKind::ReduceScatter;
-  default:
-    return std::nullopt;
-  }
-}
 
 static int64_t bytesOf(Value value) {
   return elementCount(shapeOf(value)) *
@@ -162,7 +150,7 @@ private:
       if (Operation *from = operand.getDefiningOp())
         result.reads.push_back(numbers.at(from));
     auto step = dyn_cast<comm::StepOpInterface>(op);
-    auto kind = step ? kindOf(step.getStepKind()) : std::nullopt;
+    auto kind = step ? callKindOf(step.getStepKind()) : std::nullopt;
     if (!kind || step.getReceivedElements() == 0)
       return result;
     std::string key = std::to_string(static_cast<int>(*kind)) + " " +

@@ -10,6 +10,7 @@
 #define PARTITA_COMM_LEVELS_H
 
 #include "partita/Base/Layout/Reshard.h"
+#include "partita/Comm/Order.h"
 #include "partita/Topology/Placement.h"
 
 namespace partita {
@@ -23,6 +24,9 @@ namespace partita {
 /// ranks of a unit do not have neighbouring blocks.
 std::vector<Step> stepsByLevel(const Mesh &mesh, const Step &step,
                                const GroupLevels &levels);
+
+/// The kind of call that does such a step; nothing for steps that share none.
+std::optional<buckets::CallKind> callKindOf(StepKind kind);
 
 /// An all-reduce over several axes as one over each, the last axis first. Empty: it is no
 /// all-reduce, or has one axis.
