@@ -6,13 +6,12 @@
 using namespace partita;
 
 /// The layout with these axes of a reduction left.
-static Layout withPartial(Layout layout, ReduceKind kind, const AxisList &axes) {
+static Layout withPartial(Layout layout, ReduceKind kind, AxisList axes) {
   std::erase_if(layout.partial,
                 [&](const PartialAxes &partial) { return partial.kind == kind; });
-  AxisList canonicalAxes = canonical(axes);
-  if (!canonicalAxes.empty()) {
-    std::ranges::sort(canonicalAxes);
-    layout.partial.push_back({kind, canonical(canonicalAxes)});
+  std::ranges::sort(axes);
+  if (!axes.empty()) {
+    layout.partial.push_back({kind, canonical(axes)});
     std::ranges::sort(layout.partial, {}, &PartialAxes::kind);
   }
   return layout;
@@ -23,7 +22,8 @@ static AxisList joined(AxisList first, const AxisList &second) {
   return first;
 }
 
-static AxisList partialAxes(const Layout &layout, ReduceKind kind) {
+/// Axes along which the layout is partial by this reduction.
+static AxisList axesOf(const Layout &layout, ReduceKind kind) {
   for (const PartialAxes &partial : layout.partial)
     if (partial.kind == kind)
       return partial.axes;
@@ -47,7 +47,7 @@ static std::vector<Step> stepsThrough(const Mesh &mesh,
 static std::vector<Step> reducedByLevel(const Mesh &mesh, const Step &step,
                                         const GroupLevels &levels) {
   const int64_t parts = product(levels.within);
-  const AxisList rest = partialAxes(step.after, step.reduce);
+  const AxisList rest = axesOf(step.after, step.reduce);
   for (size_t d = 0; d < step.before.dims.size(); ++d)
     for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f) {
       const DimFactor &factor = step.before.dims[d].factors[f];
@@ -97,7 +97,7 @@ static std::vector<Step> movedByLevel(const Mesh &mesh, const Step &step,
                         {cut(step.before, levels.across, levels.within),
                          cut(step.before, {}, levels.within), cut(step.before, {}, {})},
                         {StepKind::AllGather, StepKind::AllGather});
-  const AxisList rest = partialAxes(step.after, step.reduce);
+  const AxisList rest = axesOf(step.after, step.reduce);
   return stepsThrough(
       mesh,
       {cut(step.before, {}, {}),
@@ -122,7 +122,7 @@ std::vector<Step> partita::stepsByAxis(const Mesh &mesh, const Step &step) {
   if (step.kind != StepKind::AllReduce || step.axes.size() < 2)
     return {};
   AxisList left = step.axes;
-  const AxisList rest = partialAxes(step.after, step.reduce);
+  const AxisList rest = axesOf(step.after, step.reduce);
   std::vector<Layout> layouts{step.before};
   while (!left.empty()) {
     left.pop_back();

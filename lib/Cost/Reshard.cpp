@@ -8,7 +8,7 @@
 
 using namespace partita;
 
-static std::optional<Collective> collectiveOf(StepKind kind) {
+std::optional<Collective> partita::collectiveOf(StepKind kind) {
   switch (kind) {
   case StepKind::AllGather:
     return Collective::AllGather;

@@ -4,7 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Comm/Levels.h"
-#include "partita/Cost/Collective.h"
+#include "partita/Cost/Reshard.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
@@ -19,12 +19,6 @@ namespace partita {
 
 using namespace mlir;
 using namespace partita;
-
-static Collective collectiveOf(StepKind kind) {
-  return kind == StepKind::AllReduce   ? Collective::AllReduce
-         : kind == StepKind::AllGather ? Collective::AllGather
-                                       : Collective::ReduceScatter;
-}
 
 /// Tells if a sum of several sums would be rounded at each: elements have 16 bits.
 static bool isRounded(Type element) {
@@ -55,9 +49,9 @@ static std::vector<Step> byLevels(const Placement &placement, const Step &step) 
 namespace {
 /// Prices steps of an element type, as the transports of ranks do them: in shared memory,
 /// or by messages between all pairs of the group.
-class StepPrice {
+class MessagePrice {
 public:
-  StepPrice(const Placement &placement, Type element)
+  MessagePrice(const Placement &placement, Type element)
       : placement(placement),
         elementBytes(static_cast<double>(byteWidth(*dtypeOf(element)))) {}
 
@@ -68,7 +62,7 @@ public:
         elementBytes * static_cast<double>(std::max(step.before.localElements(),
                                                     step.after.localElements()));
     const CollectivePrice known =
-        priceCollective(topology, span, collectiveOf(step.kind), bytes);
+        priceCollective(topology, span, *collectiveOf(step.kind), bytes);
     if (known.algorithm == CollectiveAlgorithm::Shared)
       return known.price.seconds;
     // Each member has a part for each other one: those of an all-to-all.
@@ -154,7 +148,7 @@ private:
         continue;
       const Step step = op.getStep();
       const std::vector<Step> levels = byLevels(placement, step);
-      const StepPrice price(placement, element);
+      const MessagePrice price(placement, element);
       if (levels.size() == 1 || price.seconds(levels) >= price.seconds(step))
         continue;
       ++split;

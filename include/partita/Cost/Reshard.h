@@ -23,7 +23,12 @@
 #include "partita/Base/Layout/Halo.h"
 #include "partita/Cost/Collective.h"
 
+#include <optional>
+
 namespace partita {
+
+/// The collective that a step is; nothing for those that are none.
+std::optional<Collective> collectiveOf(StepKind kind);
 
 struct StepPrice {
   TimeCost price;
