@@ -207,6 +207,9 @@ Expected<PlainRank> PlainRank::compile(const Job &job, const Program &program,
 
 Expected<Tensors> PlainRank::run(const BundleRunner &runner, const Tensors &arguments,
                                  StopFlag stop) const {
+  // A task of loops may take minutes, in which it tells no progress; a rank that is alone
+  // waits for nobody.
+  constexpr double patience = 3600;
   return runBundleOf(*main, runner, job->request.emission.output, arguments,
-                     {.stop = stop});
+                     {.timeout = patience, .stop = stop});
 }

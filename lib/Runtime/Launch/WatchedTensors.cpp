@@ -106,6 +106,7 @@ Expected<std::vector<HostTensor>> runtime::runBundleWatched(
     return tl::unexpected(bundle.error());
   RunOptions options;
   options.bundle = folder;
+  options.timeout = how.timeout;
   options.entry = how.entry.empty() ? bundle->entries.front().name : how.entry;
   Channel channel;
   if (!channel.isOpen())

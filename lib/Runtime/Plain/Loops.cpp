@@ -53,18 +53,29 @@ template <typename T, typename A = T, typename B = T> struct MatMulLoops {
   T *c;
   const T *bias;
 
+  /// Neighbouring sums at once, each in the order of k: their operands of a step are next
+  /// to each other in most products, and are added in vectors.
   void row(int64_t m, const A *a, const B *b, T *c) const {
-    for (int64_t n = 0; n < p.n; ++n) {
-      Sum<T> sum = 0;
-      for (int64_t k = 0; k < p.k; ++k)
-        sum += static_cast<Sum<T>>(load(a[m * p.a_row + k * p.a_col])) *
-               static_cast<Sum<T>>(load(b[k * p.b_row + n * p.b_col]));
-      if (bias)
-        sum += static_cast<Sum<T>>(
-            load(bias[(p.bias_mask & 2 ? m * (p.bias_mask & 1 ? p.n : 1) : 0) +
-                      (p.bias_mask & 1 ? n : 0)]));
-      c[m * p.c_row + n] = store<T>(static_cast<Compute<T>>(sum));
+    constexpr int64_t block = 64;
+    for (int64_t first = 0; first < p.n; first += block) {
+      const int64_t count = std::min(block, p.n - first);
+      Sum<T> sums[block] = {};
+      for (int64_t k = 0; k < p.k; ++k) {
+        const auto left = static_cast<Sum<T>>(load(a[m * p.a_row + k * p.a_col]));
+        const B *right = b + k * p.b_row + first * p.b_col;
+        for (int64_t n = 0; n < count; ++n)
+          sums[n] += left * static_cast<Sum<T>>(load(right[n * p.b_col]));
+      }
+      for (int64_t n = 0; n < count; ++n)
+        put(m, first + n, sums[n], c);
     }
+  }
+  void put(int64_t m, int64_t n, Sum<T> sum, T *c) const {
+    if (bias)
+      sum += static_cast<Sum<T>>(
+          load(bias[(p.bias_mask & 2 ? m * (p.bias_mask & 1 ? p.n : 1) : 0) +
+                    (p.bias_mask & 1 ? n : 0)]));
+    c[m * p.c_row + n] = store<T>(static_cast<Compute<T>>(sum));
   }
   /// A row of a matrix of the batch, counted through.
   void unit(int64_t number) const {

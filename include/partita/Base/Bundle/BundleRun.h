@@ -16,6 +16,8 @@ struct BundleRun {
   /// Receives the seconds of each request; null: nobody does.
   std::function<void(double)> timed = {};
   WeightOptions weights = {};
+  /// Seconds without progress of a rank after which the run ends with an error.
+  double timeout = 60;
   /// Once it is raised, the run ends with the error "cancelled".
   StopFlag stop = {};
 };
