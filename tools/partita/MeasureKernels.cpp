@@ -429,8 +429,7 @@ Expected<RequestSamples> partita::measureRequests(int ranks, int threads) {
   };
   const Wanted wanted[] = {{&samples.small, 1, 0, 2, 4},
                            {&samples.chain, 9, 0, 2, 4},
-                           {&samples.calls, 1, 8, 32, 8},
-                           {&samples.large, 1, 0, 2, 8192}};
+                           {&samples.calls, 1, 8, 32, 8}};
   for (const auto &[sample, kernels, products, rows, columns] : wanted) {
     Workload work(ranks);
     *sample = work.chain(kernels, products, rows, columns);

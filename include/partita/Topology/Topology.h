@@ -128,9 +128,6 @@ struct Host {
   double launch = 0;
   /// Seconds that a call of an engine takes in such a request beside a kernel's launch.
   double call = 0;
-  /// Bytes/s that a request's copies read and write where both fit in the device's cache;
-  /// 0: what kernels do there.
-  double copies = 0;
 };
 
 /// The software that runs a program on the devices, where it is not Partita's.
