@@ -1,12 +1,13 @@
 //===- Levels.cpp - A collective as several, level by level ---------------===//
 #include "partita/Comm/Levels.h"
 
+#include "Partial.h"
+
 #include <algorithm>
 
 using namespace partita;
 
-/// The layout with these axes of a reduction left.
-static Layout withPartial(Layout layout, ReduceKind kind, AxisList axes) {
+Layout partita::withPartial(Layout layout, ReduceKind kind, AxisList axes) {
   std::erase_if(layout.partial,
                 [&](const PartialAxes &partial) { return partial.kind == kind; });
   std::ranges::sort(axes);
@@ -17,23 +18,21 @@ static Layout withPartial(Layout layout, ReduceKind kind, AxisList axes) {
   return layout;
 }
 
-static AxisList joined(AxisList first, const AxisList &second) {
+AxisList partita::joined(AxisList first, const AxisList &second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
 
-/// Axes along which the layout is partial by this reduction.
-static AxisList axesOf(const Layout &layout, ReduceKind kind) {
+AxisList partita::partialAxesOf(const Layout &layout, ReduceKind kind) {
   for (const PartialAxes &partial : layout.partial)
     if (partial.kind == kind)
       return partial.axes;
   return {};
 }
 
-/// The steps that lead through these layouts; empty: one of them does not exist.
-static std::vector<Step> stepsThrough(const Mesh &mesh,
-                                      const std::vector<Layout> &layouts,
-                                      const std::vector<StepKind> &kinds) {
+std::vector<Step> partita::stepsThrough(const Mesh &mesh,
+                                        const std::vector<Layout> &layouts,
+                                        const std::vector<StepKind> &kinds) {
   std::vector<Step> steps;
   for (size_t i = 0; i < kinds.size(); ++i) {
     auto step = stepBetween(mesh, kinds[i], layouts[i], layouts[i + 1]);
@@ -47,7 +46,7 @@ static std::vector<Step> stepsThrough(const Mesh &mesh,
 static std::vector<Step> reducedByLevel(const Mesh &mesh, const Step &step,
                                         const GroupLevels &levels) {
   const int64_t parts = product(levels.within);
-  const AxisList rest = axesOf(step.after, step.reduce);
+  const AxisList rest = partialAxesOf(step.after, step.reduce);
   for (size_t d = 0; d < step.before.dims.size(); ++d)
     for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f) {
       const DimFactor &factor = step.before.dims[d].factors[f];
@@ -97,7 +96,7 @@ static std::vector<Step> movedByLevel(const Mesh &mesh, const Step &step,
                         {cut(step.before, levels.across, levels.within),
                          cut(step.before, {}, levels.within), cut(step.before, {}, {})},
                         {StepKind::AllGather, StepKind::AllGather});
-  const AxisList rest = axesOf(step.after, step.reduce);
+  const AxisList rest = partialAxesOf(step.after, step.reduce);
   return stepsThrough(
       mesh,
       {cut(step.before, {}, {}),
@@ -116,19 +115,6 @@ std::vector<Step> partita::stepsByLevel(const Mesh &mesh, const Step &step,
   if (step.kind == StepKind::AllGather || step.kind == StepKind::ReduceScatter)
     return movedByLevel(mesh, step, levels);
   return {};
-}
-
-std::vector<Step> partita::stepsByAxis(const Mesh &mesh, const Step &step) {
-  if (step.kind != StepKind::AllReduce || step.axes.size() < 2)
-    return {};
-  AxisList left = step.axes;
-  const AxisList rest = axesOf(step.after, step.reduce);
-  std::vector<Layout> layouts{step.before};
-  while (!left.empty()) {
-    left.pop_back();
-    layouts.push_back(withPartial(step.after, step.reduce, joined(rest, left)));
-  }
-  return stepsThrough(mesh, layouts, std::vector(step.axes.size(), StepKind::AllReduce));
 }
 
 std::optional<buckets::CallKind> partita::callKindOf(StepKind kind) {

@@ -216,6 +216,27 @@ static Picos waitingIn(const Passes &passes, Picos hidden, const Stack &stack) {
   return std::max<Picos>(0, host - (forward.device + backward.device - hidden));
 }
 
+/// Prices the gathers of a function's moments in place of the steps that the plan has.
+static void gatherMoments(Timing &timing, const LocalFunction &function, PlanCost &cost) {
+  auto add = [&](const LocalStep &it, int64_t times) {
+    const auto &step = std::get<Step>(it.what);
+    const int32_t flow = function.flowOps[static_cast<size_t>(it.op)];
+    const Picos time = repeated(timing.step(step, it.elementBytes), times);
+    PlanCost::Pass &pass =
+        at(cost.passes, passOf(timing.graph.ops[static_cast<size_t>(flow)]));
+    pass.device += time;
+    pass.launches += times;
+    cost.conversions += time;
+    cost.receivedBytes += step.receivedElements * it.elementBytes * times;
+    cost.collectives += times;
+  };
+  for (const LocalStep &step : function.steps)
+    if (!step.isOfPlan)
+      add(step, function.trips);
+  for (const LocalStep &step : function.replaced)
+    add(step, -function.trips);
+}
+
 /// Runs the steps of a function beside its kernels.
 static void runBeside(const Timing &timing, const LocalFunction &function,
                       const std::vector<Picos> &kernels, PlanCost &cost) {
@@ -239,6 +260,7 @@ PlanCost search::priceKernels(Timing &timing, const Decided &plan,
   cost.peakBuffer = price.peakBytes;
   const Stack &stack = timing.placement.topology().stack;
   for (const LocalFunction &function : localProgram(timing.graph, plan)) {
+    gatherMoments(timing, function, cost);
     const FunctionPrice one(timing, plan, function, target);
     for (size_t pass = 0; pass < cost.passes.size(); ++pass) {
       const Picos time = repeated(picosOf(one.seconds[pass]), function.trips);

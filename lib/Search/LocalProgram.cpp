@@ -1,11 +1,14 @@
 //===- LocalProgram.cpp - What one rank runs of a decided program ---------===//
 #include "partita/Search/LocalProgram.h"
 
+#include "FindMoments.h"
+
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/Price.h"
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <tuple>
 
 using namespace partita;
@@ -80,6 +83,7 @@ public:
         placeEntries(static_cast<int32_t>(v));
     for (const FlowTie &tie : graph.ties)
       spans[tie.begin] = tie.end;
+    findMoments();
   }
 
   std::vector<LocalFunction> run();
@@ -105,6 +109,7 @@ private:
   LocalProgram &program() { return functions[open.back().function].program; }
 
   void placeEntries(int32_t value);
+  void findMoments();
   Layout produced(int32_t value) const;
 
   void openFunction(int32_t first, int32_t end, int32_t call);
@@ -127,6 +132,13 @@ private:
   /// What users find at the node, made if need be.
   int32_t at(int32_t op, int32_t value, size_t node);
   int32_t entryValue(int32_t op, int32_t value, const Tree::Entry &entry);
+  /// Writes moments by those of each rank's own elements, at the conversion of the mean.
+  void combine(int32_t number, const FlowMoments &moments);
+  int32_t combined(int32_t number, const FlowMoments &moments, const MomentOp &op,
+                   std::vector<int32_t> operands);
+  /// The local values of a conversion that is no value's of the plan.
+  int32_t converted(int32_t number, int32_t value, int32_t from, const Layout &before,
+                    const Layout &after);
   int32_t operand(int32_t op, size_t number);
   int32_t prepared(int32_t number, size_t operand);
   int32_t preparedBy(int32_t number, int32_t value, int32_t local,
@@ -139,7 +151,9 @@ private:
   std::vector<std::vector<int32_t>> entryOf;
   /// Per op what is converted before it: value, entry.
   std::vector<std::vector<std::pair<int32_t, size_t>>> due;
-  std::map<int32_t, int32_t> spans; ///< of what others run: begin, end
+  std::map<int32_t, int32_t> spans;       ///< of what others run: begin, end
+  std::map<int32_t, FlowMoments> moments; ///< by the value that is the mean
+  std::set<int32_t> replaced;             ///< flow ops that moments are written without
   std::vector<LocalFunction> functions;
   std::vector<Open> open;
   int32_t call = -1; ///< whose results come next
@@ -256,6 +270,9 @@ int32_t Builder::at(int32_t number, int32_t value, size_t node) {
 }
 
 int32_t Builder::entryValue(int32_t number, int32_t value, const Tree::Entry &entry) {
+  if (auto found = moments.find(value); found != moments.end() && entry.node != 0 &&
+                                        tree(value).nodes[entry.node].local < 0)
+    combine(number, found->second);
   if (producer(value).kind != FlowKind::Source || entry.service.from >= 0)
     return at(number, value, entry.node);
   int32_t read = readSource(number, value, entry.service.layout);
@@ -312,6 +329,98 @@ int32_t Builder::prepared(int32_t number, size_t i) {
 }
 
 //===----------------------------------------------------------------------===//
+// Moments
+//===----------------------------------------------------------------------===//
+
+void Builder::findMoments() {
+  MomentFinder finder(graph, plan.strategies, [&](int32_t value) {
+    std::vector<ServedLayout> services;
+    for (const Tree::Entry &entry : tree(value).entries)
+      if (entry.node != 0) // else it is read as it is made
+        services.push_back(entry.service);
+    return services;
+  });
+  for (FlowMoments &found : finder.run())
+    moments.emplace(found.mean.value, std::move(found));
+  replaced = finder.replaced;
+}
+
+int32_t Builder::converted(int32_t number, int32_t value, int32_t from,
+                           const Layout &before, const Layout &after) {
+  const FlowValue &it = graph.values[static_cast<size_t>(value)];
+  auto steps = planReshard(graph.mesh, before.canonicalized(), after.canonicalized(),
+                           graph.reshard);
+  if (!steps)
+    return from;
+  for (const Step &step : steps->steps)
+    if (step.kind != StepKind::View) {
+      from = moved(number, value, from, step.after.localShape());
+      LocalFunction &function = functions[open.back().function];
+      function.steps.push_back({static_cast<int32_t>(function.program.ops.size()) - 1,
+                                step, it.elementBytes, false});
+    }
+  return from;
+}
+
+int32_t Builder::combined(int32_t number, const FlowMoments &moments, const MomentOp &it,
+                          std::vector<int32_t> operands) {
+  using enum MomentOp::Kind;
+  OpFacts facts = OpFacts::of(OpKind::View);
+  if (it.kind == Sum) {
+    facts = op(moments.mean.sum).facts;
+    facts.rowDims = it.axes;
+  } else if (it.kind == Divide) {
+    facts = op(moments.mean.share).facts;
+  } else if (it.kind == Multiply) {
+    facts = op(moments.square).facts;
+  } else if (it.kind != Reshape) {
+    facts = op(moments.distance).facts;
+    facts.post = it.kind == Add ? Post::Add : facts.post;
+  }
+  const int32_t value = moments.mean.value;
+  if (it.kind == Divide || (it.kind == Multiply && operands.size() == 1)) {
+    const int32_t by = newValue(value, {});
+    program().values.back().uniform = it.number;
+    newOp(number, {}, Phase::Forward, {}, {by});
+    operands.push_back(by);
+  }
+  const int32_t result = newValue(value, it.layout.localShape());
+  newOp(number, std::move(facts), op(moments.mean.sum).phase, std::move(operands),
+        {result});
+  return result;
+}
+
+void Builder::combine(int32_t number, const FlowMoments &found) {
+  const MomentProgram steps = combinedMoments(found.groups, found.mean.whole);
+  std::vector<int32_t> made;
+  for (const MomentOp &it : steps.ops) {
+    std::vector<int32_t> operands;
+    for (int32_t operand : it.operands)
+      operands.push_back(operand < 0 ? this->operand(found.mean.sum, 0)
+                                     : made[static_cast<size_t>(operand)]);
+    if (it.kind == MomentOp::Kind::Gather)
+      made.push_back(converted(number, found.mean.value, operands[0],
+                               steps.ops[static_cast<size_t>(it.operands[0])].layout,
+                               it.layout));
+    else
+      made.push_back(combined(number, found, it, std::move(operands)));
+  }
+  for (auto [mean, moment] :
+       {std::pair(&found.mean, steps.mean), std::pair(&found.variance, steps.variance)}) {
+    Tree &its = tree(mean->value);
+    for (const Tree::Entry &entry : its.entries)
+      if (entry.node != 0) {
+        Tree::Node &node = its.nodes[entry.node];
+        node.local = made[static_cast<size_t>(moment)];
+        LocalFunction &function = functions[open.back().function];
+        function.replaced.push_back(*node.step);
+        function.replaced.back().op =
+            static_cast<int32_t>(function.program.ops.size()) - 1;
+      }
+  }
+}
+
+//===----------------------------------------------------------------------===//
 // The walk
 //===----------------------------------------------------------------------===//
 
@@ -365,6 +474,8 @@ void Builder::addEnd(int32_t number) {
 }
 
 void Builder::addCompute(int32_t number) {
+  if (replaced.count(number))
+    return convertResults(number);
   const FlowOp &it = op(number);
   std::vector<int32_t> operands, results;
   for (size_t i = 0; i < it.operands.size(); ++i)

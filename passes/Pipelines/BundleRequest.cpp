@@ -86,6 +86,9 @@ Expected<Request> partita::requestOf(const std::string &bundle,
     request.compute = computeFromName(plan->entry().compute);
   request.keepF32 = plan->entry().keepF32;
   request.accuracyLevel = plan->entry().accuracyLevel;
+  request.commInFlight = plan->entry().calls.inFlight;
+  request.commReuse = plan->entry().calls.reuse;
+  request.allToAll = plan->entry().calls.allToAll;
   if (ok && !plan->train.empty())
     ok = readStep(request, bundle, *plan);
   if (!ok)

@@ -159,9 +159,10 @@ Expected<void> Compiler::narrow() {
 }
 
 Expected<void> Compiler::derive() {
-  if (request.hierarchical && !request.machine.cluster)
-    return makeError("--hierarchical needs --cluster, whose levels say which ranks are "
-                     "near each other");
+  const PlanFacts *followed = request.plan ? &request.plan->entry() : nullptr;
+  // A module of level L2 says more of them.
+  if (auto known = callsOf(request, followed); !known && request.levels.from < Level::L2)
+    return tl::unexpected(known.error());
   if (auto ok = checkCompute(request); !ok)
     return ok;
   job.progress("reading " + request.model.file);
@@ -375,23 +376,38 @@ Expected<void> Compiler::partition() {
   return {};
 }
 
-/// Writes collectives as several where the request asks for levels or for few groups.
+/// Writes collectives as several where the plan says levels or few groups.
 Expected<void> Compiler::splitCollectives() {
-  if ((!request.hierarchical && request.commReuse == 0) ||
-      request.levels.from > Level::L3)
+  const PlanCalls &calls = plan.entry().calls;
+  const int64_t mostGroups = calls.reuse.value_or(0);
+  if ((!calls.hierarchical && mostGroups == 0) || request.levels.from > Level::L3)
     return {};
   return runPasses("", [&](OpPassManager &manager) {
-    manager.addPass(createSplitCollectivesPass(
-        request.hierarchical ? request.machine.cluster : std::nullopt,
-        request.commReuse));
+    std::optional<Topology> links;
+    if (calls.hierarchical)
+      links = topologyOf(*calls.hierarchical);
+    manager.addPass(createSplitCollectivesPass(std::move(links), mostGroups));
     manager.addPass(createVerifyPartitionedPass());
   });
+}
+
+std::optional<CommunicationOrder> Compiler::communication() const {
+  const PlanCalls &calls = plan.entry().calls;
+  CommunicationOrder order{.mostCalls = calls.reuse.value_or(0)};
+  order.inFlight = calls.inFlight.value_or(order.inFlight);
+  if (!calls.makesBuckets && order.mostCalls == 0)
+    return std::nullopt;
+  if (!calls.makesBuckets)
+    order.fusion = train::CommFusion::closed();
+  else if (request.train)
+    order.fusion = request.train->spec.commFusion;
+  return order;
 }
 
 Expected<void> Compiler::schedule() {
   if (request.levels.from < Level::L4)
     return runPasses("04-scheduled", [&](OpPassManager &manager) {
-      buildSchedulePipeline(manager, job.communication());
+      buildSchedulePipeline(manager, communication());
     });
   return readLevel("04-scheduled", [](PassManager &manager) {
     manager.addPass(createVerifyScheduledPass());

@@ -589,6 +589,11 @@ private:
       machine.cluster =
           partOf(*request.machine.cluster, places.devices().ranksOf(group).front(),
                  places.devices().meshOf(group).numRanks());
+    if (request.plan)
+      if (const auto &links = request.plan->entry().calls.hierarchical)
+        now.request.plan->entry().calls.hierarchical =
+            linksOf(partOf(topologyOf(*links), places.devices().ranksOf(group).front(),
+                           places.devices().meshOf(group).numRanks()));
     if (!request.levels.dump.empty())
       now.request.levels.dump = request.levels.dump + "/stage" + std::to_string(s);
     product.module = std::move(program.stages[s]);
@@ -645,6 +650,10 @@ private:
       program.stages[s] = std::move(product.module);
     }
     product.plan.entry().stages = std::move(plans);
+    if (auto &links = product.plan.entry().calls.hierarchical)
+      links = request.machine.cluster && request.hierarchical
+                  ? linksOf(*request.machine.cluster)
+                  : request.plan->entry().calls.hierarchical;
     product.plan.entry().certificate.reset();
     product.report.memoryLimit = limit;
     for (const auto &[group, bytes] : planned)
@@ -673,7 +682,7 @@ private:
       product.module = assembleStages(program, {places.order, sliced, outputs});
     }
     return product.runPasses("04-scheduled", [&](OpPassManager &manager) {
-      buildCompleteSchedulesPipeline(manager, now.communication());
+      buildCompleteSchedulesPipeline(manager, product.communication());
     });
   }
 

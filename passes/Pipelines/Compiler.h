@@ -116,9 +116,6 @@ struct Job {
     sources = std::make_shared<Sources>(request.levels.to == Level::L5);
   }
 
-  /// The buckets of a step's collectives; absent: there are to be none.
-  std::optional<CommunicationOrder> communication() const;
-
   /// The same as a try up to a level, which writes and tells nothing.
   Job upTo(Level level) const;
 };
@@ -158,6 +155,8 @@ public:
   Expected<void> partition();
   /// L4: who runs what when.
   Expected<void> schedule();
+  /// Buckets of a step's collectives as `plan` says; absent: there are to be none.
+  std::optional<CommunicationOrder> communication() const;
   /// L5: the bundle.
   Expected<void> emit();
   /// One of these, which takes its time in the report; none if the request ends before

@@ -42,7 +42,7 @@ void buildRanksPipeline(mlir::OpPassManager &manager);
 /// Collectives that may be one call, or in flight where another one starts.
 struct CommunicationOrder {
   train::CommFusion fusion = {};
-  int64_t inFlight = 2;
+  int64_t inFlight = buckets::Options{}.maxInFlight;
   int64_t mostCalls = 0; ///< distinct ones; 0: any number
 };
 /// L3 to L4 and its gate: the program runs once. Without `order` collectives stay where

@@ -35,6 +35,11 @@ Expected<void> Compiler::stateFacts() {
   facts.compute = name(computeOf(request));
   facts.keepF32 = keptOf(request);
   facts.accuracyLevel = accuracyLevelOf(request);
+  auto calls = callsOf(request, followed);
+  if (!calls)
+    return tl::unexpected(calls.error());
+  facts.calls = std::move(*calls);
+  facts.calls.makesBuckets = facts.calls.makesBuckets && job.feedback.makesBuckets;
   facts.recompute = job.feedback.recompute;
   facts.accumulation.reset();
   if (rows)
@@ -200,6 +205,12 @@ Expected<void> Compiler::recordPlan() {
     plan.train = normalPath(request.train->file);
   PlanEntry &entry = plan.entry();
   static_cast<PlanFacts &>(entry) = facts->value_or(PlanFacts{});
+  if (request.levels.from >= Level::L2) {
+    auto calls = callsOf(request, &entry);
+    if (!calls)
+      return tl::unexpected(calls.error());
+    entry.calls = std::move(*calls);
+  }
   entry.shapes.clear();
   for (const onnx_model::ShapeBinding &binding : request.model.shapes)
     entry.shapes.push_back(binding.str());

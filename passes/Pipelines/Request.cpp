@@ -95,6 +95,75 @@ Expected<void> partita::checkCompute(const Request &request) {
   return {};
 }
 
+Topology partita::topologyOf(const PlanLinks &links) {
+  Topology topology;
+  topology.device.launch = links.launch;
+  for (const PlanLinks::Level &level : links.levels)
+    topology.levels.push_back({.name = level.name,
+                               .size = level.size,
+                               .bandwidth = level.bandwidth,
+                               .latency = level.latency,
+                               .ramp = level.ramp,
+                               .sharesMemory = level.sharesMemory});
+  return topology;
+}
+
+PlanLinks partita::linksOf(const Topology &topology) {
+  PlanLinks links{topology.device.launch, {}};
+  for (const LinkLevel &level : topology.levels)
+    links.levels.push_back({level.name, level.size, level.effective(), level.latency,
+                            level.ramp, level.sharesMemory});
+  return links;
+}
+
+/// "8 on 'host', 2 on 'network'": sizes and names of levels.
+static std::string levelsText(const PlanLinks &links) {
+  std::string text;
+  for (const PlanLinks::Level &level : links.levels)
+    text += (text.empty() ? "" : ", ") + std::to_string(level.size) + " on '" +
+            level.name + "'";
+  return text;
+}
+
+/// A number that an option and a plan may say, and must say alike.
+static Expected<std::optional<int64_t>> saidBy(const char *option,
+                                               const std::optional<int64_t> &given,
+                                               const std::optional<int64_t> &planned,
+                                               const std::string &plan) {
+  if (given && planned && *given != *planned)
+    return makeError(plan + " is a plan for " + option + " " + std::to_string(*planned) +
+                     ", and this is " + option + " " + std::to_string(*given));
+  return given ? given : planned;
+}
+
+Expected<PlanCalls> partita::callsOf(const Request &request, const PlanFacts *known) {
+  const std::string plan =
+      request.plan ? "'" + request.plan->file + "'" : "'" + request.levels.dump + "'";
+  PlanCalls calls = known ? known->calls : PlanCalls();
+  auto inFlight = saidBy("--comm-in-flight", request.commInFlight, calls.inFlight, plan);
+  auto reuse = saidBy("--comm-reuse", request.commReuse, calls.reuse, plan);
+  for (const auto *said : {&inFlight, &reuse})
+    if (!*said)
+      return tl::unexpected(said->error());
+  calls.inFlight = *inFlight;
+  calls.reuse = *reuse;
+  calls.allToAll = calls.allToAll && request.allToAll;
+  if (!request.hierarchical)
+    return calls;
+  if (!request.machine.cluster && !calls.hierarchical)
+    return makeError("--hierarchical needs --cluster, whose levels say which ranks are "
+                     "near each other");
+  if (request.machine.cluster) {
+    PlanLinks links = linksOf(*request.machine.cluster);
+    if (calls.hierarchical && *calls.hierarchical != links)
+      return makeError(plan + " is a plan for --hierarchical with levels of " +
+                       levelsText(*calls.hierarchical) + ", and --cluster " +
+                       request.machine.file + " has other links: " + levelsText(links));
+    calls.hierarchical = std::move(links);
+  }
+  return calls;
+}
+
 std::string partita::str(const std::vector<Mesh> &meshes) {
   std::string text;
   for (const Mesh &mesh : meshes)

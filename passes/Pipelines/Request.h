@@ -116,12 +116,14 @@ struct Request {
   /// How exact products with weights of 4 bits are (docs/few-bits.md). Absent: as the
   /// plan says, else the model.
   std::optional<int64_t> accuracyLevel = {};
-  /// Collectives of a step that may be in flight where another starts.
-  int64_t commInFlight = 2;
+  /// Collectives of a step that may be in flight where another starts. Absent: as the
+  /// plan says, else those of buckets::Options.
+  std::optional<int64_t> commInFlight = {};
   /// Distinct communication calls, and groups of ranks, that a program may have at most;
-  /// 0: any number.
-  int64_t commReuse = 0;
-  /// Collectives over several levels of the cluster work within a unit, then across.
+  /// 0: any number. Absent: as the plan says, else any.
+  std::optional<int64_t> commReuse = {};
+  /// Collectives over several levels of the cluster work within a unit, then across; so
+  /// do those of a plan that says so.
   bool hierarchical = false;
   bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
   Cut cut = {};
@@ -143,6 +145,15 @@ std::optional<int64_t> accuracyLevelOf(const Request &request);
 /// An error names both of two things that say the type, or the level, and differ, or what
 /// no target has.
 Expected<void> checkCompute(const Request &request);
+
+/// Rules by which collectives become calls: what the request says beside `known`, the
+/// plan that it follows or goes on from; null: none. An error names both where they
+/// differ, or that levels have no cluster.
+Expected<PlanCalls> callsOf(const Request &request, const PlanFacts *known);
+/// The levels of links as a topology of devices without any rates.
+Topology topologyOf(const PlanLinks &links);
+/// The inverse.
+PlanLinks linksOf(const Topology &topology);
 
 /// Of an earlier entry, stage or try; never written by a person.
 struct Feedback {

@@ -43,18 +43,6 @@ Job Job::upTo(Level level) const {
   return job;
 }
 
-std::optional<CommunicationOrder> Job::communication() const {
-  if (!feedback.makesBuckets && request.commReuse == 0)
-    return std::nullopt;
-  CommunicationOrder order{.inFlight = request.commInFlight,
-                           .mostCalls = request.commReuse};
-  if (!feedback.makesBuckets)
-    order.fusion = train::CommFusion::closed();
-  else if (request.train)
-    order.fusion = request.train->spec.commFusion;
-  return order;
-}
-
 static Expected<std::vector<onnx_model::Model>>
 loadFiles(const ModelSource &source, const onnx_model::LoadOptions &options) {
   std::vector<onnx_model::Model> files;

@@ -4,6 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Formula.h"
 #include "dialects/Interfaces/ValueNames.h"
+#include "partita/Rule/Sharding/CombinedMoments.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -32,21 +33,11 @@ struct Mean {
 /// Mean and variance of one tensor, each reduced by ranks.
 struct Moments {
   Mean mean, variance;
-  SmallVector<int64_t> axes; ///< that are reduced, ascending
-  Layout layout;             ///< of the tensor
-  /// Groups into which ranks split each dim of the tensor; 1: the dim is not reduced.
-  SmallVector<int64_t> groups;
+  MomentGroups groups;
 
-  int64_t numGroups() const {
-    int64_t result = 1;
-    for (int64_t count : groups)
-      result *= count;
-    return result;
-  }
-  /// Bytes of both moments of all groups.
   int64_t gatheredBytes() {
     auto type = cast<RankedTensorType>(mean.whole.getType());
-    return 2 * numGroups() * type.getNumElements() * type.getElementTypeBitWidth() / 8;
+    return groups.gatheredBytes(type.getNumElements(), type.getElementTypeBitWidth() / 8);
   }
 };
 } // namespace
@@ -105,29 +96,19 @@ static std::optional<Moments> momentsOf(dist::ReshardOp op) {
       !onlyReduces(*variance))
     return std::nullopt;
   auto layout = layoutOf(mean->sum, false), squares = layoutOf(variance->sum, false);
-  if (!layout || !squares || *layout != *squares || !layout->partial.empty())
+  if (!layout || !squares || *layout != *squares)
     return std::nullopt;
-  Moments result{*mean, *variance, {}, *layout, {}};
-  result.groups.assign(layout->dims.size(), 1);
+  std::vector<int64_t> axes;
   for (int64_t axis : mean->sum.getAxes())
-    result.axes.push_back(*normalizeAxis(axis, layout->dims.size()));
-  llvm::sort(result.axes);
-  for (int64_t axis : result.axes) {
-    const auto d = static_cast<size_t>(axis);
-    const DimLayout &dim = layout->dims[d];
-    if (dim.factors.size() != 1 || !dim.factors[0].blocks.empty() ||
-        dim.factors[0].padded != dim.factors[0].size)
-      return std::nullopt;
-    result.groups[d] = product(dim.factors[0].axes);
-  }
-  return result;
+    axes.push_back(*normalizeAxis(axis, layout->dims.size()));
+  auto groups = MomentGroups::of(*layout, std::move(axes));
+  if (!groups)
+    return std::nullopt;
+  return Moments{*mean, *variance, std::move(*groups)};
 }
 
 namespace {
-/// Writes the moments of one tensor by those of the groups of its elements that ranks
-/// hold: with mₖ and Qₖ, mean and sum of squared deviations of n elements each, the mean
-/// is Σ mₖ / p and the sum Σ Qₖ + n · Σ (mₖ − mean)² (T. Chan, G. Golub, R. LeVeque,
-/// "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
+/// Writes the moments of one tensor by those of the groups of its elements.
 class Combiner {
 public:
   Combiner(Moments &moments, dist::MeshAttr mesh)
@@ -146,62 +127,48 @@ public:
 
 private:
   std::optional<std::pair<Value, Value>> write() {
-    Value grouped = group();
-    const int64_t n = moments.mean.count / moments.numGroups();
-    Value mean = place(f.div(place(f.sum(grouped, inner), local), double(n)), local);
-    Value distance = place(f.sub(grouped, mean), layout);
-    Value squares = place(f.mul(distance, distance), layout);
-    Value sum = place(f.sum(squares, inner), local);
-    Value means = gathered(mean), sums = gathered(sum);
-    const double p = static_cast<double>(moments.numGroups());
-    Value all = place(f.div(place(f.sum(means, outer), whole), p), whole);
-    Value apart = place(f.sub(means, all), everywhere);
-    Value between = place(f.sum(place(f.mul(apart, apart), everywhere), outer), whole);
-    Value total = place(
-        f.add(place(f.sum(sums, outer), whole), place(f.mul(between, double(n)), whole)),
-        whole);
-    Value variance = place(f.div(total, static_cast<double>(moments.mean.count)), whole);
-    Value meanAtLast = ungrouped(all), varianceAtLast = ungrouped(variance);
+    const MomentProgram program =
+        combinedMoments(moments.groups, moments.mean.whole.getLayout().getLayout());
+    SmallVector<Value> values;
+    for (const MomentOp &op : program.ops) {
+      auto operand = [&](size_t i) {
+        const int32_t number = op.operands[i];
+        return number < 0 ? moments.mean.sum.getInput()
+                          : values[static_cast<size_t>(number)];
+      };
+      values.push_back(op.kind == MomentOp::Kind::Gather
+                           ? gathered(operand(0), op.layout)
+                           : place(made(op, operand), op.layout));
+    }
     if (f.failed() || !isPlaced)
       return std::nullopt;
-    return std::pair(meanAtLast, varianceAtLast);
+    return std::pair(values[static_cast<size_t>(program.mean)],
+                     values[static_cast<size_t>(program.variance)]);
   }
 
-  /// The tensor with a dim for the groups in front of each dim that is split.
-  Value group() {
-    Value tensor = moments.mean.sum.getInput();
-    Shape shape = shapeOf(tensor), split;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      const DimLayout &dim = moments.layout.dims[d];
-      const int64_t groups = moments.groups[d];
-      if (groups > 1) {
-        outer.push_back(static_cast<int64_t>(split.size()));
-        split.push_back(groups);
-        DimLayout each = dim;
-        each.factors[0].size = each.factors[0].padded = groups;
-        layout.dims.push_back(each);
-        local.dims.push_back(each);
-        everywhere.dims.push_back(bare(groups));
-        whole.dims.push_back(bare(1));
-      }
-      if (groups > 1 || llvm::is_contained(moments.axes, static_cast<int64_t>(d))) {
-        inner.push_back(static_cast<int64_t>(split.size()));
-        layout.dims.push_back(bare(shape[d] / groups));
-        for (Layout *reduced : {&local, &everywhere, &whole})
-          reduced->dims.push_back(bare(1));
-      } else {
-        for (Layout *kept : {&layout, &local, &everywhere, &whole})
-          kept->dims.push_back(dim);
-      }
-      split.push_back(shape[d] / groups);
+  Value made(const MomentOp &op, llvm::function_ref<Value(size_t)> operand) {
+    switch (op.kind) {
+    case MomentOp::Kind::Reshape:
+      return f.reshape(operand(0), op.layout.globalShape());
+    case MomentOp::Kind::Sum:
+      return f.sum(operand(0), op.axes);
+    case MomentOp::Kind::Divide:
+      return f.div(operand(0), op.number);
+    case MomentOp::Kind::Multiply:
+      return op.operands.size() == 1 ? f.mul(operand(0), op.number)
+                                     : f.mul(operand(0), operand(1));
+    case MomentOp::Kind::Add:
+      return f.add(operand(0), operand(1));
+    case MomentOp::Kind::Subtract:
+      return f.sub(operand(0), operand(1));
+    case MomentOp::Kind::Gather:
+      break;
     }
-    return place(f.reshape(tensor, split), layout);
+    llvm_unreachable("a gather is a conversion");
   }
-
-  static DimLayout bare(int64_t size) { return Layout::replicated({size}).dims[0]; }
 
   /// A value that was gathered from all groups.
-  Value gathered(Value value) {
+  Value gathered(Value value, const Layout &everywhere) {
     if (!value)
       return nullptr;
     auto to =
@@ -210,11 +177,6 @@ private:
                                         to, uint64_t{0});
     copyStepMarks(moments.mean.sum, made);
     return made;
-  }
-
-  Value ungrouped(Value value) {
-    return place(f.reshape(value, shapeOf(moments.mean.whole.getResult())),
-                 moments.mean.whole.getLayout().getLayout());
   }
 
   /// Gives the maker of a value the strategy by which its result is laid so.
@@ -240,11 +202,6 @@ private:
   dist::MeshAttr mesh;
   OpBuilder builder;
   Formula f;
-  /// Dims of groups, and those that each rank reduces for its groups.
-  SmallVector<int64_t> outer, inner;
-  /// Layouts of the grouped tensor, of a moment per group where the groups are and on all
-  /// ranks, and of a moment of all groups.
-  Layout layout, local, everywhere, whole;
   bool isPlaced = true;
 };
 
@@ -259,7 +216,7 @@ struct CombineMomentsPass : partita::impl::CombineMomentsPassBase<CombineMoments
     getOperation().walk([&](dist::ReshardOp op) { conversions.push_back(op); });
     for (dist::ReshardOp op : conversions)
       if (auto moments = momentsOf(op);
-          moments && moments->numGroups() > 1 && moments->gatheredBytes() <= mostBytes)
+          moments && moments->groups.count() > 1 && moments->gatheredBytes() <= mostBytes)
         combine(*moments, mesh);
   }
 

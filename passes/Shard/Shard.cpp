@@ -163,7 +163,7 @@ private:
         return module.emitError(given.error().message);
       module->setAttr(dist::meshAttr, dist::MeshAttr::get(&getContext(), *given));
     }
-    if (!how.allToAll)
+    if (!how.allToAll || (how.plan && !how.plan->entry().calls.allToAll))
       module->setAttr(dist::noAllToAllAttr, UnitAttr::get(&getContext()));
     auto devices = dist::meshOf(module);
     if (!devices)

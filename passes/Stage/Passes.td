@@ -85,12 +85,13 @@ def CutStepPass : Pass<"partita-cut-step", "::mlir::ModuleOp"> {
 }
 
 def SplitCollectivesPass : Pass<"partita-split-collectives", "::mlir::ModuleOp"> {
-  let summary = "Writes a collective as several, over the levels of a cluster or by axis";
+  let summary = "Writes a collective as several, over the levels of a cluster or by parts of axes";
   let description = [{
     Of one rank's program, level L3. With a cluster an all-reduce, a reduce-scatter or an
     all-gather whose ranks are in several units of a level works within these and across
-    them with what is left, where its price is lower so. Reductions of 16 bits stay, as
-    their sums would be rounded at each level.
+    them with what is left, where its price is lower so. Sums and products of 16 bits are
+    of f32 up to the last reduction and rounded once, behind it; they stay where the result
+    is a part of a further sum.
 
     Before, on hosts of two ranks:
     ```mlir
@@ -106,15 +107,19 @@ def SplitCollectivesPass : Pass<"partita-split-collectives", "::mlir::ModuleOp">
     %3 = comm.all_gather %2 from <#mesh, [{8: dp:(2)2}, {6} ]> to <#mesh, [{8}, {6} ]>
     ```
 
-    With a limit of groups, all-reduces over several axes become one over each axis until
-    there are no more; more groups are an error.
+    With a limit of groups of ranks, collectives over several axes become one over each
+    part of them, as an all-reduce over {a, b, c} one over {c} and one over {a, b}. Of the
+    ways that leave few enough groups the one with the fewest collectives is taken; more
+    groups are an error. A reduce-scatter begins with the major part, gathers and
+    all-reduces with the minor one.
   }];
   let options = [
     Option<"cluster", "cluster", "std::string", "", "Cluster file (JSON)">,
     Option<"mostGroups", "most-groups", "int64_t", "0",
            "Groups of ranks that a program may have; 0: any number">,
   ];
-  let dependentDialects = ["::partita::comm::CommDialect"];
+  let dependentDialects = ["::partita::comm::CommDialect",
+                           "::partita::graph::GraphDialect"];
   let statistics = [
     Statistic<"numSplit", "num-split", "Collectives that go level by level">,
   ];

@@ -1,15 +1,20 @@
-//===- SplitCollectives.cpp - Collectives by level, or by axis ------------===//
+//===- SplitCollectives.cpp - Collectives by level, or by group -----------===//
 #include "passes/Stage/Passes.h"
 
 #include "dialects/Comm/Comm.h"
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
+#include "partita/Comm/Groups.h"
 #include "partita/Comm/Levels.h"
 #include "partita/Cost/Reshard.h"
+#include "partita/Rule/Sharding/OperandForm.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <map>
 #include <set>
 
 namespace partita {
@@ -20,14 +25,47 @@ namespace partita {
 using namespace mlir;
 using namespace partita;
 
-/// Tells if a sum of several sums would be rounded at each: elements have 16 bits.
-static bool isRounded(Type element) {
-  return element.isIntOrFloat() && element.getIntOrFloatBitWidth() == 16;
-}
-
 static bool isReduction(StepKind kind) {
   return kind == StepKind::AllReduce || kind == StepKind::ReduceScatter;
 }
+
+static Type elementOf(comm::StepOpInterface op) {
+  return getElementTypeOrSelf(op->getResult(0).getType());
+}
+
+/// Tells if a reduction of several reductions would be rounded at each: it adds or
+/// multiplies floats of 16 bits.
+static bool isRounded(comm::StepOpInterface op) {
+  const Step step = op.getStep();
+  const Type element = elementOf(op);
+  return isReduction(step.kind) && isa<FloatType>(element) &&
+         element.getIntOrFloatBitWidth() == 16 &&
+         (step.reduce == ReduceKind::Sum || step.reduce == ReduceKind::Prod);
+}
+
+namespace {
+/// What a collective becomes.
+struct Several {
+  std::vector<Step> steps;
+  /// So many of them, the first ones, are of f32: up to the last reduction, behind which
+  /// values of 16 bits are rounded, once.
+  size_t numWide = 0;
+
+  /// `steps` may be empty, as may the result: it cannot be done so. Parts of a sum over
+  /// further ranks are not rounded here, as they would be again.
+  static Several of(comm::StepOpInterface op, std::vector<Step> steps) {
+    Several result{std::move(steps), 0};
+    if (!isRounded(op))
+      return result;
+    if (!op.getTo().getLayout().partial.empty())
+      return {};
+    for (auto [i, step] : llvm::enumerate(result.steps))
+      if (isReduction(step.kind))
+        result.numWide = i + 1;
+    return result;
+  }
+};
+} // namespace
 
 /// The steps, of which those that are made of levels themselves take further ones.
 static std::vector<Step> byLevels(const Placement &placement, const Step &step) {
@@ -47,15 +85,25 @@ static std::vector<Step> byLevels(const Placement &placement, const Step &step) 
 }
 
 namespace {
-/// Prices steps of an element type, as the transports of ranks do them: in shared memory,
-/// or by messages between all pairs of the group.
+/// Prices steps as the transports of ranks do them: in shared memory, or by messages
+/// between all pairs of the group.
 class MessagePrice {
 public:
   MessagePrice(const Placement &placement, Type element)
-      : placement(placement),
-        elementBytes(static_cast<double>(byteWidth(*dtypeOf(element)))) {}
+      : placement(placement), ownBytes(bytesOf(*dtypeOf(element))) {}
 
-  double seconds(const Step &step) const {
+  double seconds(const Step &step) const { return seconds(step, ownBytes); }
+  double seconds(const Several &several) const {
+    double sum = 0;
+    for (auto [i, step] : llvm::enumerate(several.steps))
+      sum += seconds(step, i < several.numWide ? bytesOf(DType::F32) : ownBytes);
+    return sum;
+  }
+
+private:
+  static double bytesOf(DType type) { return static_cast<double>(byteWidth(type)); }
+
+  double seconds(const Step &step, double elementBytes) const {
     const Topology &topology = placement.topology();
     const Span span = placement.span(step.axes);
     const double bytes =
@@ -71,16 +119,66 @@ public:
                                     CollectiveAlgorithm::Pairwise)
                         .price.seconds;
   }
-  double seconds(ArrayRef<Step> steps) const {
-    double sum = 0;
-    for (const Step &step : steps)
-      sum += seconds(step);
-    return sum;
+  const Placement &placement;
+  double ownBytes; ///< of an element
+};
+
+/// Writes what a collective becomes in front of it, and takes it away.
+class Writer {
+public:
+  explicit Writer(comm::StepOpInterface op) : op(op), builder(op) {}
+
+  void replace(const Several &several) {
+    Value value = op->getOperand(0);
+    const Type narrow = elementOf(op);
+    if (several.numWide)
+      value = cast(value, several.steps.front().before, builder.getF32Type());
+    for (auto [i, step] : llvm::enumerate(several.steps)) {
+      value = comm::emitStep(builder, op->getLoc(), op.getFrom().getMesh(), step, value);
+      for (NamedAttribute attribute : op->getAttrs())
+        if (!value.getDefiningOp()->hasAttr(attribute.getName()))
+          value.getDefiningOp()->setAttr(attribute.getName(), attribute.getValue());
+      if (i + 1 == several.numWide)
+        value = cast(value, step.after, narrow);
+    }
+    op->getResult(0).replaceAllUsesWith(value);
+    op->erase();
   }
 
 private:
-  const Placement &placement;
-  double elementBytes;
+  /// A value in this layout as another type, through which parts of sums pass.
+  Value cast(Value value, const Layout &layout, Type to) {
+    const ShardingRule rule = castRule(layout, getElementTypeOrSelf(value.getType()), to);
+    Layout dims = layout;
+    dims.partial.clear();
+    Strategy strategy = strategyForLayout(rule, rule.results[0], dims);
+    for (const PartialAxes &partial : layout.partial)
+      for (auto [set, linear] : llvm::enumerate(rule.linear))
+        if (linear.kind == partial.kind)
+          strategy.passing.push_back({static_cast<int32_t>(set), partial.axes});
+    auto made = graph::CastOp::create(builder, op->getLoc(), value, to);
+    copyStepMarks(op, made);
+    const dist::MeshAttr mesh = op.getFrom().getMesh();
+    dist::setStrategy(mesh, made, rule, strategy);
+    made->setAttr(dist::ruleAttr, dist::RuleAttr::get(builder.getContext(), rule));
+    return made;
+  }
+
+  /// The rule of a cast of the whole tensor.
+  ShardingRule castRule(const Layout &layout, Type from, Type to) {
+    const auto type = RankedTensorType::get(layout.globalShape(), from);
+    auto whole = graph::ConstantOp::create(
+        builder, op->getLoc(),
+        DenseElementsAttr::get(type, builder.getFloatAttr(from, 0)));
+    auto cast = graph::CastOp::create(builder, op->getLoc(), whole, to);
+    ShardingRule rule = *ruleOf(cast)->rule;
+    cast->erase();
+    whole->erase();
+    return rule;
+  }
+
+  comm::StepOpInterface op;
+  OpBuilder builder;
 };
 
 struct SplitCollectivesPass
@@ -126,35 +224,19 @@ private:
     return found;
   }
 
-  static void replace(comm::StepOpInterface op, ArrayRef<Step> steps) {
-    OpBuilder builder(op);
-    Value value = op->getOperand(0);
-    for (const Step &step : steps) {
-      value = comm::emitStep(builder, op->getLoc(), op.getFrom().getMesh(), step, value);
-      for (NamedAttribute attribute : op->getAttrs())
-        if (!value.getDefiningOp()->hasAttr(attribute.getName()))
-          value.getDefiningOp()->setAttr(attribute.getName(), attribute.getValue());
-    }
-    op->getResult(0).replaceAllUsesWith(value);
-    op->erase();
-  }
-
   void splitByLevel(const Placement &placement) {
     int64_t split = 0;
     double before = 0, after = 0;
     for (comm::StepOpInterface op : steps()) {
-      Type element = getElementTypeOrSelf(op->getResult(0).getType());
-      if (isReduction(op.getStepKind()) && isRounded(element))
-        continue;
       const Step step = op.getStep();
-      const std::vector<Step> levels = byLevels(placement, step);
-      const MessagePrice price(placement, element);
-      if (levels.size() == 1 || price.seconds(levels) >= price.seconds(step))
+      const Several levels = Several::of(op, byLevels(placement, step));
+      const MessagePrice price(placement, elementOf(op));
+      if (levels.steps.size() < 2 || price.seconds(levels) >= price.seconds(step))
         continue;
       ++split;
       before += price.seconds(step);
       after += price.seconds(levels);
-      replace(op, levels);
+      Writer(op).replace(levels);
     }
     numSplit += static_cast<unsigned>(split);
     getOperation().emitRemark()
@@ -165,58 +247,79 @@ private:
                   : "");
   }
 
-  std::set<AxisList> groups() {
-    std::set<AxisList> found;
+  /// Ops over the same axes, which are split alike; one without ops is not split.
+  struct Use {
+    SmallVector<comm::StepOpInterface> ops;
+    GroupUse groups;
+  };
+
+  std::vector<Use> uses() {
+    const auto splittable = steps();
+    const llvm::SmallPtrSet<Operation *, 16> known(splittable.begin(), splittable.end());
+    std::map<std::pair<StepKind, AxisList>, Use> byAxes;
+    for (comm::StepOpInterface op : splittable)
+      byAxes[{op.getStepKind(), op.getAxes()}].ops.push_back(op);
+    std::vector<Use> result;
+    for (auto &[key, use] : byAxes) {
+      use.groups = {waysOf(use.ops), static_cast<int64_t>(use.ops.size())};
+      result.push_back(std::move(use));
+    }
     getOperation().walk([&](comm::CommOpInterface op) {
-      if (op.getReceivedElements() == 0)
-        return;
-      AxisList axes = op.getAxes();
-      llvm::sort(axes); // whichever is major, the ranks are the same
-      found.insert(canonical(axes));
+      if (op.getReceivedElements() > 0 && !known.contains(op))
+        result.push_back({{}, {{{op.getAxes()}}, 1}});
     });
-    return found;
+    return result;
   }
 
-  /// Reduces over several axes one after the other, until there are few enough groups.
+  static Several inParts(comm::StepOpInterface op, const AxisParts &parts) {
+    return Several::of(op, stepsByParts(op.getDevices(), op.getStep(), parts));
+  }
+
+  /// Parts by which all of the ops may be several.
+  std::vector<AxisParts> waysOf(ArrayRef<comm::StepOpInterface> ops) {
+    comm::StepOpInterface first = ops.front();
+    std::vector<AxisParts> ways = partsOf(first.getStep());
+    std::erase_if(ways, [&](const AxisParts &parts) {
+      return parts.size() > 1 && llvm::any_of(ops, [&](comm::StepOpInterface op) {
+               return inParts(op, parts).steps.empty();
+             });
+    });
+    return ways;
+  }
+
+  /// Splits collectives over several axes until there are few enough groups.
   void limitGroups(const Mesh &mesh) {
-    const std::set<AxisList> before = groups();
+    std::vector<Use> found = uses();
+    std::vector<GroupUse> groups;
+    for (const Use &use : found)
+      groups.push_back(use.groups);
+    const std::vector<size_t> ways = groupsWithin(mostGroups, groups);
+    std::set<AxisList> before, left;
     int64_t split = 0;
-    while (static_cast<int64_t>(groups().size()) > mostGroups && splitWidest(split)) {
+    for (auto [use, way] : llvm::zip_equal(groups, ways)) {
+      before.insert(groupOf(use.ways[0][0]));
+      for (const AxisList &part : use.ways[way])
+        left.insert(groupOf(part));
+      split += way ? use.steps : 0;
     }
-    const std::set<AxisList> left = groups();
     if (static_cast<int64_t>(left.size()) > mostGroups) {
-      const std::set<AxisList> &fewest = left.size() < before.size() ? left : before;
       std::string names;
-      for (const AxisList &axes : fewest)
+      for (const AxisList &axes : left)
         names += (names.empty() ? "" : ", ") + mesh.str(axes);
       return fail("--comm-reuse " + std::to_string(mostGroups) + ": the program has " +
-                  std::to_string(fewest.size()) + " groups of ranks: " + names);
+                  std::to_string(left.size()) + " groups of ranks: " + names);
     }
+    for (auto [use, way] : llvm::zip_equal(found, ways))
+      for (comm::StepOpInterface op : use.ops)
+        if (way)
+          Writer(op).replace(inParts(op, use.groups.ways[way]));
     if (split)
       getOperation().emitRemark()
           << "--comm-reuse: " << before.size() << " groups of ranks became "
           << left.size() << "; " << split
-          << " all-reduces over several axes are one for each";
-  }
-
-  /// Splits all reductions over the most axes. False: none has several.
-  bool splitWidest(int64_t &split) {
-    auto maySplit = [](comm::StepOpInterface op) {
-      return op.getStepKind() == StepKind::AllReduce &&
-             !isRounded(getElementTypeOrSelf(op->getResult(0).getType()));
-    };
-    AxisList widest;
-    for (comm::StepOpInterface op : steps())
-      if (AxisList axes = op.getAxes(); maySplit(op) && axes.size() > widest.size())
-        widest = axes;
-    if (widest.size() < 2)
-      return false;
-    for (comm::StepOpInterface op : steps())
-      if (maySplit(op) && op.getAxes() == widest) {
-        replace(op, stepsByAxis(op.getDevices(), op.getStep()));
-        ++split;
-      }
-    return true;
+          << (split == 1 ? " collective over several axes is"
+                         : " collectives over several axes are")
+          << " one for each part of them";
   }
 
   std::optional<Topology> topology;

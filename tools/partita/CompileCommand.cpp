@@ -76,9 +76,10 @@ static std::string contradiction(const Request &request) {
       request.mode == ShardMode::Auto && levels.from == Level::L0 && !isDecided;
   // A training step may compute something again, however it is planned.
   bool chooses = levels.from == Level::L0 && request.train;
-  if (levels.from == Level::L4 && (request.hierarchical || request.commReuse))
-    return "--from L4 has its calls as they are: --hierarchical and --comm-reuse would "
-           "have no effect";
+  if (levels.from == Level::L4 &&
+      (request.hierarchical || request.commReuse || request.commInFlight))
+    return "--from L4 has its calls as they are: --hierarchical, --comm-reuse and "
+           "--comm-in-flight would have no effect";
   // A cluster file has a memory, which does not count where only its levels do.
   const bool isMemoryAsked = request.machine.isExact || !request.hierarchical;
   if (!searches && !chooses && request.machine.memory && isMemoryAsked)

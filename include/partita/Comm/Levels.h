@@ -28,10 +28,6 @@ std::vector<Step> stepsByLevel(const Mesh &mesh, const Step &step,
 /// The kind of call that does such a step; nothing for steps that share none.
 std::optional<buckets::CallKind> callKindOf(StepKind kind);
 
-/// An all-reduce over several axes as one over each, the last axis first. Empty: it is no
-/// all-reduce, or has one axis.
-std::vector<Step> stepsByAxis(const Mesh &mesh, const Step &step);
-
 } // namespace partita
 
 #endif // PARTITA_COMM_LEVELS_H

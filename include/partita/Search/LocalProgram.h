@@ -1,13 +1,13 @@
 //===- LocalProgram.h - What one rank runs of a decided program -*- C++ -*-===//
 //
 // A flow graph with strategies and services, as the partitioned program has it: local
-// extents, masks, local indices, steps of conversions where they happen. From it follow
-// kernels and calls before there is any code (partita/Kernels/Group.h).
+// extents, masks, local indices, steps of conversions where they happen, moments of a
+// norm that are gathered together. From it follow kernels and calls before there is any
+// code (partita/Kernels/Group.h).
 //
 // Not seen: what an op becomes whose local form is exact only in other words
-// (rewriteForSplit), moments of a norm that are gathered together (CombineMomentsPass),
-// readings that are given up and made anew (epochs that a plan does not have yet),
-// attentions.
+// (rewriteForSplit), readings that are given up and made anew (epochs that a plan does
+// not have yet), attentions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_LOCALPROGRAM_H
@@ -25,6 +25,8 @@ struct LocalStep {
   int32_t op = -1;
   std::variant<Step, Halo> what;
   int64_t elementBytes = 4;
+  /// False of a gather of moments, which no conversion of the plan is.
+  bool isOfPlan = true;
 };
 
 /// A function of one rank's program: the whole, or what a loop or branch runs.
@@ -37,6 +39,8 @@ struct LocalFunction {
   /// Per value the flow value of which it is, or of which it is a part.
   std::vector<int32_t> flowValues = {};
   std::vector<LocalStep> steps = {}; ///< in the order of their ops
+  /// Steps of the plan in whose place moments are gathered, by an op of the moments.
+  std::vector<LocalStep> replaced = {};
 };
 
 /// The function itself, then those that it runs, in the order of what runs them.

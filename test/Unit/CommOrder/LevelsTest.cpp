@@ -1,9 +1,9 @@
 //===- LevelsTest.cpp - A collective as several ---------------------------===//
 #include "partita/Comm/Levels.h"
 
-#include <catch2/catch.hpp>
+#include "Collectives.h"
 
-#include <random>
+#include <catch2/catch.hpp>
 
 using namespace partita;
 
@@ -13,45 +13,6 @@ Topology cluster(const std::vector<int64_t> &sizes) {
   for (int64_t size : sizes)
     topology.levels.push_back({"l", size, 1e9, 1e-6});
   return topology;
-}
-
-/// Values of each rank: numbers, as sums of integers are equal in any order.
-std::vector<HostTensor> values(const Mesh &mesh, const Layout &layout) {
-  std::mt19937_64 random(1);
-  std::vector<HostTensor> locals;
-  for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
-    HostTensor &local =
-        locals.emplace_back(HostTensor::zeros(DType::I64, layout.localShape()));
-    for (int64_t i = 0; i < local.size(); ++i)
-      local.data<int64_t>()[i] = static_cast<int64_t>(random() % 1000);
-  }
-  // Ranks that hold the same elements hold the same values.
-  HostTensor whole = HostTensor::zeros(DType::I64, layout.globalShape());
-  for (int64_t i = 0; i < whole.size(); ++i)
-    whole.data<int64_t>()[i] = static_cast<int64_t>(random() % 1000);
-  if (layout.partial.empty())
-    for (int64_t rank = 0; rank < mesh.numRanks(); ++rank)
-      locals[static_cast<size_t>(rank)] = extractLocal(mesh, layout, rank, whole);
-  return locals;
-}
-
-bool areEqual(const Mesh &mesh, const Step &step, const std::vector<Step> &steps) {
-  const std::vector<HostTensor> locals = values(mesh, step.before);
-  const auto one = executeReshard(mesh, {{step}}, locals);
-  const auto several = executeReshard(mesh, {steps}, locals);
-  for (size_t rank = 0; rank < locals.size(); ++rank)
-    if (one[rank].bytes != several[rank].bytes)
-      return false;
-  return true;
-}
-
-Step stepOf(const Mesh &mesh, StepKind kind, const std::string &before,
-            const std::string &after) {
-  auto step =
-      stepBetween(mesh, kind, *Layout::parse(before, mesh), *Layout::parse(after, mesh));
-  INFO((step ? "" : step.error().message));
-  REQUIRE(step);
-  return *step;
 }
 
 std::vector<Step> byLevel(const Mesh &mesh, const Step &step,
@@ -141,16 +102,4 @@ TEST_CASE("levels: every split of steps and meshes gives the same elements") {
     if (!steps.empty())
       CHECK(areEqual(mesh, step, steps));
   }
-}
-
-TEST_CASE("levels: an all-reduce over several axes is one over each") {
-  const Mesh mesh = *Mesh::parse("dp=2,sp=2,tp=2");
-  const Step step = stepOf(mesh, StepKind::AllReduce,
-                           "[{8}, {4} ] partial sum {dp, sp, tp}", "[{8}, {4} ]");
-  const std::vector<Step> steps = stepsByAxis(mesh, step);
-  REQUIRE(steps.size() == 3);
-  CHECK(mesh.str(steps[0].axes) == "{tp}");
-  CHECK(mesh.str(steps[2].axes) == "{dp}");
-  CHECK(areEqual(mesh, step, steps));
-  CHECK(stepsByAxis(mesh, steps[0]).empty());
 }

@@ -214,6 +214,37 @@ struct PlanStage {
   std::optional<PlanWork> work;
 };
 
+/// Links of a cluster by which collectives go level by level (Comm/Levels.h).
+struct PlanLinks {
+  struct Level {
+    std::string name;
+    int64_t size = 1;     ///< members
+    double bandwidth = 0; ///< bytes/s that a device gets while all send
+    double latency = 0;   ///< seconds per message
+    double ramp = 0; ///< bytes up to which a collective runs at half of the bandwidth
+    bool sharesMemory = false;
+    bool operator==(const Level &) const = default;
+  };
+  double launch = 0;              ///< seconds that a call takes to start
+  std::vector<Level> levels = {}; ///< from inside out
+  bool operator==(const PlanLinks &) const = default;
+};
+
+/// Rules by which collectives become calls, as they were asked for or chosen
+/// (docs/communication.md).
+struct PlanCalls {
+  /// Calls in flight where another starts; absent: as many as compile takes without a
+  /// word.
+  std::optional<int64_t> inFlight = {};
+  /// Most distinct calls, and most groups of ranks; absent or 0: any number.
+  std::optional<int64_t> reuse = {};
+  bool makesBuckets = true; ///< false: memory had no room for them
+  bool allToAll = true;     ///< false: reshards by slices, gathers and reductions only
+  /// Links that say which collectives go level by level; absent: none does.
+  std::optional<PlanLinks> hierarchical = {};
+  bool operator==(const PlanCalls &) const = default;
+};
+
 /// All that is decided of a program beside its ops, values and ends: an attribute of its
 /// L2 module.
 struct PlanFacts {
@@ -231,6 +262,7 @@ struct PlanFacts {
   std::optional<PlanRecompute> recompute = {}; ///< of a training step that needs it
   /// Micro-batches of a training step, where its specification left them open.
   std::optional<int64_t> accumulation = {};
+  PlanCalls calls = {};
 };
 
 /// The program of one entry of a bundle.

@@ -62,6 +62,28 @@ template <typename Io> void visit(Io &io, As<Io, PlanRecompute> &it) {
   io.member("saved_bytes", it.savedBytes);
 }
 
+template <typename Io> void visit(Io &io, As<Io, PlanLinks::Level> &it) {
+  io.member("name", it.name);
+  io.member("size", it.size);
+  io.member("bandwidth", it.bandwidth);
+  io.member("latency", it.latency);
+  io.optional("ramp", it.ramp);
+  io.optional("shares_memory", it.sharesMemory);
+}
+
+template <typename Io> void visit(Io &io, As<Io, PlanLinks> &it) {
+  io.optional("launch", it.launch);
+  io.member("levels", it.levels);
+}
+
+template <typename Io> void visit(Io &io, As<Io, PlanCalls> &it) {
+  io.optional("in_flight", it.inFlight);
+  io.optional("reuse", it.reuse);
+  io.optional("buckets", it.makesBuckets, true);
+  io.optional("all_to_all", it.allToAll, true);
+  io.optional("hierarchical", it.hierarchical);
+}
+
 template <typename Io> void visit(Io &io, As<Io, PlanFacts> &it) {
   io.member("mode", it.mode);
   io.optional("hints", it.hints);
@@ -74,6 +96,8 @@ template <typename Io> void visit(Io &io, As<Io, PlanFacts> &it) {
   io.optional("accuracy_level", it.accuracyLevel);
   io.optional("recompute", it.recompute);
   io.optional("accumulation", it.accumulation);
+  if (io.isThere("communication", it.calls != PlanCalls()))
+    io.member("communication", it.calls);
 }
 
 } // namespace partita
