@@ -64,16 +64,37 @@ double partita::predictedSeconds(const Topology &topology,
   return priceCollective(topology, span, sample.kind, sample.bytes).price.seconds;
 }
 
-double partita::predictedSeconds(const Topology &topology, const RequestSample &sample) {
-  return predictedSeconds(topology, sample.kernel) +
-         priceRequest(topology, sample.bytes).seconds();
+/// The tasks of a request near a core.
+static double taskSeconds(const Topology &topology, const RequestSample &sample) {
+  const Host &host = topology.host;
+  const double slower = host.launch > 0 ? topology.device.launch - host.launch : 0;
+  const auto kernels = static_cast<double>(sample.kernels),
+             products = static_cast<double>(sample.products);
+  return kernels * (predictedSeconds(topology, sample.kernel) - slower) +
+         (products > 0 ? products * (predictedSeconds(topology, sample.product) - slower +
+                                     host.call)
+                       : 0);
 }
 
-void partita::fitRequest(Topology &topology, const RequestSample &sample) {
-  topology.host.request = 0;
-  const double rest = sample.seconds - predictedSeconds(topology, sample);
+double partita::predictedSeconds(const Topology &topology, const RequestSample &sample) {
+  return taskSeconds(topology, sample) + priceRequest(topology, sample.bytes).seconds();
+}
+
+void partita::fitRequests(Topology &topology, const RequestSamples &samples) {
+  const auto &[small, chain, calls] = samples;
+  Host &host = topology.host;
+  const double launch = topology.device.launch;
+  const double perKernel = (chain.seconds - small.seconds) /
+                           static_cast<double>(chain.kernels - small.kernels);
+  const double work = predictedSeconds(topology, small.kernel) - launch;
+  host = {host.memory, host.bandwidth};
+  host.launch = std::clamp(perKernel - work, negligible * launch, launch);
+  const double more = calls.seconds - small.seconds -
+                      (taskSeconds(topology, calls) - taskSeconds(topology, small));
+  host.call = std::max(more / static_cast<double>(calls.products), 0.0);
   // More than 0, which says that nothing is known.
-  topology.host.request = std::max(rest, negligible * sample.seconds);
+  host.request = std::max(small.seconds - predictedSeconds(topology, small),
+                          negligible * small.seconds);
 }
 
 void partita::fitStreams(Device &device, std::span<const StreamSample> samples) {

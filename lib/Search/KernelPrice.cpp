@@ -94,7 +94,7 @@ public:
   }
 
   std::array<double, 3> seconds{}; ///< of one trip, by pass
-  std::array<int64_t, 3> launches{};
+  std::array<int64_t, 3> launches{}, calls{};
   std::vector<Picos> kernels; ///< by op, what it starts
 
 private:
@@ -104,6 +104,7 @@ private:
     const LocalValue &it = program.value(value);
     return static_cast<double>(elementCount(it.shape) * byteWidth(it.type));
   }
+  double stepsAt(int32_t number) const;
   bool isFar(int32_t value) const {
     const int32_t flow = function.flowValues[static_cast<size_t>(value)];
     return flow >= 0 && timing.isFar(flow);
@@ -115,6 +116,7 @@ private:
         static_cast<size_t>(passOf(timing.graph.ops[static_cast<size_t>(flow)]));
     seconds[pass] += time;
     launches[pass] += isStarted ? 1 : 0;
+    calls[pass] += isStarted && program.op(op).facts.kind == OpKind::Engine ? 1 : 0;
     kernels[static_cast<size_t>(op)] += picosOf(time);
   }
 
@@ -127,6 +129,21 @@ private:
 };
 } // namespace
 
+/// Operations of an op at one point of a kernel, as searches count them: loops that wait
+/// for their own results take many of a step's (SerialSteps), which no grouping looks at.
+double FunctionPrice::stepsAt(int32_t number) const {
+  const LocalOp &op = program.op(number);
+  const auto at = static_cast<size_t>(number);
+  if (!function.isOwn[at])
+    return op.facts.steps;
+  int64_t points = elementCount(program.value(op.results[0]).shape);
+  if (op.facts.kind == OpKind::Row)
+    points = std::max(points, elementCount(program.operand(number, 0).shape));
+  const int32_t flow = function.flowOps[at];
+  return timing.operations(flow, plan.strategies[static_cast<size_t>(flow)]) /
+         static_cast<double>(std::max<int64_t>(points, 1));
+}
+
 void FunctionPrice::addGroup(int32_t number, const std::vector<int32_t> &members) {
   const kernels::Group &group = grouping.groups[static_cast<size_t>(number)];
   const auto points = static_cast<double>(elementCount(group.domain));
@@ -136,7 +153,7 @@ void FunctionPrice::addGroup(int32_t number, const std::vector<int32_t> &members
   std::set<int32_t> loaded;
   for (int32_t member : members) {
     const LocalOp &op = program.op(member);
-    operations += op.facts.steps * points;
+    operations += stepsAt(member) * points;
     for (int32_t value : op.operands) {
       const LocalValue &it = program.value(value);
       if (it.isUniform() || (it.producer >= 0 && grouping.isIn(it.producer, number)) ||
@@ -185,7 +202,8 @@ void FunctionPrice::addOp(int32_t number) {
     read += moved;
     far += isFar(value) ? moved : 0;
   }
-  add(number, groupSeconds(device, read + written, 0, far), true);
+  const double operations = device.pointwise > 0 ? timing.operations(flow, strategy) : 0;
+  add(number, groupSeconds(device, read + written, operations, far), true);
 }
 
 /// Forward and backward pass take the longer of the device and its host, which runs ahead
@@ -227,6 +245,8 @@ PlanCost search::priceKernels(Timing &timing, const Decided &plan,
       cost.compute += time;
       cost.passes[pass].device += time;
       cost.passes[pass].launches += repeated(one.launches[pass], function.trips);
+      cost.passes[pass].calls += repeated(one.calls[pass], function.trips);
+      cost.tasks += one.launches[pass];
     }
     if (stack.overlaps)
       runBeside(timing, function, one.kernels, cost);

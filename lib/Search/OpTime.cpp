@@ -260,6 +260,17 @@ static double productSeconds(const FlowGraph &graph, const FlowOp &op,
   return seconds * seenShare(op, local);
 }
 
+double Timing::operations(int32_t number, const Strategy &strategy) const {
+  const FlowOp &op = graph.ops[static_cast<size_t>(number)];
+  double shards = 1;
+  for (size_t f = 0; f < op.rule.factors.size(); ++f)
+    shards *= static_cast<double>(strategy.factors[f].size()) /
+              static_cast<double>(strategy.factors[f].local());
+  // A device that says no rate has that of the arithmetic as it is written.
+  const bool hasRate = placement.topology().device.pointwise > 0;
+  return static_cast<double>(hasRate ? op.steps : op.flops) / shards;
+}
+
 /// An op that moves through memory what it reads and writes outside its fused group. What
 /// computes nothing reads no more than it writes: a slice, a lookup.
 Picos Timing::stream(int32_t number, const Strategy &strategy, bool isAgain) const {
@@ -288,19 +299,13 @@ Picos Timing::stream(int32_t number, const Strategy &strategy, bool isAgain) con
   for (size_t r = 0; r < op.results.size(); ++r)
     if (isUnmoved(op.results[r]))
       written -= bytesOf(op.results[r], resultLayout(op.rule, strategy, r));
-  double shards = 1;
-  for (size_t f = 0; f < op.rule.factors.size(); ++f)
-    shards *= static_cast<double>(strategy.factors[f].size()) /
-              static_cast<double>(strategy.factors[f].local());
-  // A device that says no rate has that of the arithmetic as it is written.
-  auto operations = static_cast<double>(device.pointwise > 0 ? op.steps : op.flops);
   const double bytes = std::max(0.0, read + written);
   double seconds =
       hasProducts(graph, op, device)
           ? std::max(streamSeconds(device, bytes, far),
                      productSeconds(graph, op, placement.topology(), strategy)) +
                 device.launch
-          : groupSeconds(device, bytes, operations / shards, far);
+          : groupSeconds(device, bytes, operations(number, strategy), far);
   if (isAgain || joined[static_cast<size_t>(number)])
     seconds -= device.launch;
   return picosOf(seconds);

@@ -1,10 +1,15 @@
 //===- Request.cpp - Seconds of a plan's requests -------------------------===//
 #include "partita/Search/Request.h"
 
-using namespace partita;
+#include "partita/Search/KernelPrice.h"
+#include "partita/Search/Memory.h"
 
-int64_t search::requestBytes(const FlowGraph &graph,
-                             const std::vector<Strategy> &strategies) {
+using namespace partita;
+using namespace partita::search;
+
+/// Bytes of a rank's parts of the program's inputs and outputs, without states.
+static int64_t requestBytes(const FlowGraph &graph,
+                            const std::vector<Strategy> &strategies) {
   int64_t bytes = 0;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const FlowOp &op = graph.ops[i];
@@ -22,10 +27,30 @@ int64_t search::requestBytes(const FlowGraph &graph,
   return bytes;
 }
 
-std::optional<RequestPrice> search::requestOf(const FlowGraph &graph,
-                                              const Topology &topology,
-                                              const std::vector<Strategy> &strategies) {
+/// Tells whether the plan's values, and the code of so many tasks, stay near a core.
+static bool isNear(Timing &timing, const Decided &plan, int64_t tasks,
+                   const RequestLimits &limits = {}) {
+  return memoryOf(timing, plan).peak() + tasks * limits.perTask <= limits.bytes;
+}
+
+std::optional<PlanRequest>
+search::requestOf(const FlowGraph &graph, const Topology &topology, const Decided &plan) {
   if (topology.host.request <= 0)
     return std::nullopt;
-  return priceRequest(topology, static_cast<double>(requestBytes(graph, strategies)));
+  const auto placement = Placement::create(graph.mesh, topology);
+  if (!placement)
+    return std::nullopt;
+  Timing timing(graph, *placement);
+  const PlanCost cost = priceKernels(timing, plan, kernels::cpu);
+  PlanRequest request{static_cast<double>(cost.total()) * 1e-12, false, {}};
+  const double faster = topology.device.launch - topology.host.launch;
+  if (topology.host.launch > 0 && faster > 0 && isNear(timing, plan, cost.tasks)) {
+    request.isNear = true;
+    for (const PlanCost::Pass &pass : cost.passes)
+      request.tasks += static_cast<double>(pass.calls) * topology.host.call -
+                       static_cast<double>(pass.launches) * faster;
+  }
+  const auto bytes = static_cast<double>(requestBytes(graph, plan.strategies));
+  request.beside = priceRequest(topology, bytes);
+  return request;
 }

@@ -109,14 +109,17 @@ static Expected<void> readLevels(const JsonValue &value, std::vector<LinkLevel> 
 
 static Expected<Host> readHost(const JsonValue &value, Host host) {
   auto ok =
-      value.allowOnly({"memory", "bandwidth", "request"})
+      value.allowOnly({"memory", "bandwidth", "request", "launch", "call"})
           .and_then([&] { return readMember(value, "memory", host.memory, readBytes); })
           .and_then([&] {
             return readMember(value, "bandwidth", host.bandwidth, readPositive);
           })
-          .and_then([&] {
-            return readMember(value, "request", host.request, readNonNegative);
-          });
+          .and_then(
+              [&] { return readMember(value, "request", host.request, readNonNegative); })
+          .and_then(
+              [&] { return readMember(value, "launch", host.launch, readNonNegative); })
+          .and_then(
+              [&] { return readMember(value, "call", host.call, readNonNegative); });
   if (!ok)
     return tl::unexpected(ok.error());
   return host;

@@ -112,6 +112,10 @@ std::string partita::writeTopology(const Topology &topology) {
     json.member("bandwidth", topology.host.bandwidth);
     if (topology.host.request > 0)
       json.member("request", topology.host.request);
+    if (topology.host.launch > 0)
+      json.member("launch", topology.host.launch);
+    if (topology.host.call > 0)
+      json.member("call", topology.host.call);
     json.endObject();
   }
   if (const Stack &stack = topology.stack; !stack.name.empty()) {

@@ -299,8 +299,7 @@ Expected<std::future<Planner::KnownPlans>> Planner::startKnown() {
 Expected<void> Planner::completeStory(PlanStory &story, search::Timing &timing,
                                       const FlowProgram &program) {
   story.name = search::planName(program.graph, chosen().found->plan.strategies);
-  story.request =
-      search::requestOf(program.graph, target.topology, chosen().found->plan.strategies);
+  story.request = search::requestOf(program.graph, target.topology, chosen().found->plan);
   story.rates = ratesOf(*program.flow, *chosen().found, target);
   story.reshards = search::costliestReshards(timing, chosen().found->plan, 5);
   if (result.isGiven)

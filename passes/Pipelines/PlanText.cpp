@@ -198,11 +198,12 @@ std::string partita::planText(const PlanStory &story) {
             " (" + std::to_string(found.cost.receivedBytes) + " B received in " +
             std::to_string(found.cost.collectives) + " collectives per rank)\n";
   if (const auto &request = story.request)
-    result += "request: " +
-              durationText(static_cast<double>(total) * 1e-12 + request->seconds()) +
-              " = the step + " + durationText(request->copies) +
-              " of copies of its inputs and outputs + " + durationText(request->runtime) +
-              " of the runtime\n";
+    result += "request: " + durationText(request->seconds()) + " = " +
+              durationText(request->tasks) + " of tasks as they are emitted" +
+              (request->isNear ? ", which a core's own caches hold, + " : " + ") +
+              durationText(request->beside.copies) +
+              " of copies of its inputs and outputs + " +
+              durationText(request->beside.runtime) + " of the runtime\n";
   if (!story.name.empty())
     result += "parallelism: " + story.name + "\n";
   if (std::string text = ratesText(story.rates); !text.empty())

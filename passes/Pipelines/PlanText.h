@@ -26,7 +26,7 @@ struct PlanStory {
   std::string name = {}; ///< PlanStage::name
   PlanCertificate::Rates rates = {};
   /// Price beside the step; absent where the cluster does not know the runtime.
-  std::optional<RequestPrice> request = std::nullopt;
+  std::optional<search::PlanRequest> request = std::nullopt;
 
   const search::NodeResult &best() const { return result.nodes[result.best]; }
 };

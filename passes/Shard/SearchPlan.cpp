@@ -42,27 +42,16 @@ static void explain(const FlowGraph &graph, Decision &decision) {
     }
 }
 
-/// Seconds of a request of the plan; absent where the cluster says nothing of the
-/// runtime.
-static std::optional<double> requestSeconds(const FlowGraph &graph,
-                                            const search::Found &found,
-                                            const PlanTarget &target) {
-  auto request = search::requestOf(graph, target.topology, found.plan.strategies);
-  if (!request)
-    return std::nullopt;
-  return static_cast<double>(found.cost.total()) * 1e-12 + request->seconds();
-}
-
 std::string partita::searchNote(const FlowGraph &graph, const search::Found &found,
                                 const PlanTarget &target) {
   char gap[32];
   std::snprintf(gap, sizeof gap, "%.2g%%", 100 * found.gap());
-  auto request = requestSeconds(graph, found, target);
+  auto request = search::requestOf(graph, target.topology, found.plan);
   return "auto: predicted " + seconds(found.cost.total()) + " per run (" +
          seconds(found.cost.compute) + " of work, " + seconds(found.cost.conversions) +
          " of conversions" +
-         (request ? "; a request " + durationText(*request) : std::string()) + ") on " +
-         target.topology.device.name + "; " +
+         (request ? "; a request " + durationText(request->seconds()) : std::string()) +
+         ") on " + target.topology.device.name + "; " +
          (found.proved ? "no plan is faster"
                        : "no plan is faster than " + seconds(found.bound.time) +
                              ", a gap of " + gap) +
@@ -148,7 +137,8 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
   PlanCertificate known;
   auto seconds = [](search::Picos time) { return static_cast<double>(time) * 1e-12; };
   known.stepSeconds = seconds(found.cost.total());
-  known.requestSeconds = requestSeconds(flow.graph, found, target);
+  if (const auto request = search::requestOf(flow.graph, target.topology, plan))
+    known.requestSeconds = request->seconds();
   known.setBound(planBound(found.bound));
   known.memoryPerDevice = found.memory.peak();
   known.memoryLimit = target.memoryLimit;

@@ -79,7 +79,13 @@ static void print(const Topology &topology, const KernelSamples &kernels,
     printSample(topology, kernels.streamNames[i], kernels.streams[i]);
   for (size_t i = 0; i < kernels.matmuls.size(); ++i)
     printSample(topology, kernels.names[i], kernels.matmuls[i]);
-  printSample(topology, "request of one kernel", kernels.request);
+  const RequestSamples &requests = kernels.requests;
+  for (const RequestSample *it : {&requests.small, &requests.chain, &requests.calls})
+    printSample(topology,
+                "request of " + std::to_string(it->kernels) + " kernels, " +
+                    std::to_string(it->products) + " calls, " +
+                    bytesText(static_cast<int64_t>(it->bytes)),
+                *it);
   for (const CollectiveSample &sample : collectives)
     printSample(topology,
                 std::string(name(sample.kind)) + " of " +
@@ -128,7 +134,7 @@ static void fit(Topology &topology, const KernelSamples &kernels,
   }
   if (!collectives.empty())
     fitCollectives(topology, collectives);
-  fitRequest(topology, kernels.request);
+  fitRequests(topology, kernels.requests);
   topology.host.bandwidth = device.memoryBandwidth;
   for (auto &[type, rate] : device.peak)
     rate = rounded(rate);
@@ -137,7 +143,8 @@ static void fit(Topology &topology, const KernelSamples &kernels,
        {&device.memoryBandwidth, &device.launch, &device.cacheBandwidth,
         &device.pointwise, &device.matmul.halfTile, &device.matmul.fillSteps,
         &device.matmul.winograd, &level.bandwidth, &level.latency, &level.ramp,
-        &topology.host.bandwidth, &topology.host.request})
+        &topology.host.bandwidth, &topology.host.request, &topology.host.launch,
+        &topology.host.call})
     *value = rounded(*value);
 }
 
@@ -160,10 +167,10 @@ static Expected<void> calibrate(CalibrateOptions options) {
   auto kernels = measureKernels(options.mpi ? 1 : options.ranks, options.threads);
   if (!kernels)
     return tl::unexpected(kernels.error());
-  auto request = measureRequest(options.mpi ? 1 : options.ranks, options.threads);
-  if (!request)
-    return tl::unexpected(request.error());
-  kernels->request = *request;
+  auto requests = measureRequests(options.mpi ? 1 : options.ranks, options.threads);
+  if (!requests)
+    return tl::unexpected(requests.error());
+  kernels->requests = *requests;
   std::vector<CollectiveSample> collectives;
   if (options.ranks > 1) {
     auto measured =

@@ -25,15 +25,14 @@ struct KernelSamples {
   std::vector<std::string> streamNames; ///< "relu of 8.00 KiB, just written"
   std::vector<MatmulSample> matmuls;
   std::vector<std::string> names; ///< of the matmuls: "conv 3x3 64 to 64 at 56x56"
-  RequestSample request;          ///< of one small kernel
+  RequestSamples requests;
 };
 
 /// What every one of `ranks` ranks does with `threads` threads, all at once.
 Expected<KernelSamples> measureKernels(int ranks, int threads);
 
-/// A request of one small kernel, as a caller of that many ranks sees it: a quarter of
-/// 400 take no longer.
-Expected<RequestSample> measureRequest(int ranks, int threads);
+/// Requests as a caller of that many ranks sees them: a quarter of 400 take no longer.
+Expected<RequestSamples> measureRequests(int ranks, int threads);
 
 /// Collectives of all of `ranks` ranks, as threads of this process.
 Expected<std::vector<CollectiveSample>> measureLocalCollectives(int ranks);

@@ -97,6 +97,31 @@ public:
         name,
         StreamSample{8 * points, 0, points * static_cast<double>(perPoint + 1), false});
   }
+  /// Softmax of the rows, of the columns, of the rows…: a kernel each, since rows of a
+  /// kernel lie along the same dims; and products with a square behind them. No rank
+  /// needs what another one has.
+  RequestSample chain(int kernels, int products, int64_t rows, int64_t columns) {
+    const std::string name = "chain";
+    std::string value = input(name, {1, rows, columns});
+    for (int i = 0; i < kernels; ++i) {
+      onnx_model::Node &it = node("Softmax", name + std::to_string(i), {value});
+      it.attributes["axis"] = int64_t(i % 2 ? 1 : 2);
+      value = it.outputs[0];
+    }
+    const std::string square = products > 0 ? weight(name, {columns, columns}) : "";
+    for (int i = 0; i < products; ++i)
+      value = node("MatMul", name + " product" + std::to_string(i), {value, square})
+                  .outputs[0];
+    give(value);
+    const auto points = static_cast<double>(rows * columns);
+    RequestSample sample;
+    sample.kernel = {8 * points, 0, points * graph::SoftmaxOp::stepsPerElement, false};
+    sample.kernels = kernels;
+    sample.product = {DType::F32, {1, rows, columns, columns}, 0, 0, {}};
+    sample.products = products;
+    sample.bytes = 8 * points;
+    return sample;
+  }
   /// To columns and back, so that the last of three is of the same shape as the first.
   /// Bytes are unsigned, those of the weight signed; sums become bytes again in between.
   void matmul(int64_t m, int64_t n, int64_t k, DType type = DType::F32) {
@@ -277,6 +302,8 @@ static Workload makeWorkload(int ranks) {
       work.matmul(m, 768, 768, type);
       work.matmul(m, 3072, 768, type);
     }
+  for (int64_t columns : {1, 16, 64, 512})
+    work.matmul(64, columns, 8);
   work.farMatmul(1, 3072, 768);
   work.farMatmul(1, 768, 3072);
   work.matmul(512, 4, 64);
@@ -371,12 +398,12 @@ load(const onnx_model::Model &model, int ranks, int threads, int64_t profile) {
   return runtime::Session::load(request.emission.output, options);
 }
 
-Expected<RequestSample> partita::measureRequest(int ranks, int threads) {
-  constexpr int64_t columns = 16;
+/// What a quarter of the requests do not exceed: they wait for a core now and then,
+/// beside other programs.
+static Expected<double> requestSeconds(const onnx_model::Model &model, int ranks,
+                                       int threads) {
   constexpr size_t count = 400;
-  Workload work(ranks);
-  work.farStream(1, columns);
-  auto session = load(work.model, ranks, threads, 0);
+  auto session = load(model, ranks, threads, 0);
   if (!session)
     return tl::unexpected(session.error());
   Tensors tensors(**session);
@@ -388,12 +415,30 @@ Expected<RequestSample> partita::measureRequest(int ranks, int threads) {
     took.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  // Requests wait for a core now and then, beside other programs.
   auto typical = took.begin() + count / 4;
   std::nth_element(took.begin(), typical, took.end());
-  StreamSample kernel = work.streamNodes.front().second;
-  kernel.far = false;
-  return RequestSample{kernel, kernel.bytes, *typical};
+  return *typical;
+}
+
+Expected<RequestSamples> partita::measureRequests(int ranks, int threads) {
+  RequestSamples samples;
+  struct Wanted {
+    RequestSample *sample;
+    int kernels, products;
+    int64_t rows, columns;
+  };
+  const Wanted wanted[] = {{&samples.small, 1, 0, 2, 4},
+                           {&samples.chain, 9, 0, 2, 4},
+                           {&samples.calls, 1, 8, 32, 8}};
+  for (const auto &[sample, kernels, products, rows, columns] : wanted) {
+    Workload work(ranks);
+    *sample = work.chain(kernels, products, rows, columns);
+    auto seconds = requestSeconds(work.model, ranks, threads);
+    if (!seconds)
+      return tl::unexpected(seconds.error());
+    sample->seconds = *seconds;
+  }
+  return samples;
 }
 
 Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {

@@ -12,8 +12,8 @@
 //
 // Each step has its own constants: streams give memory bandwidth, cache, launch and the
 // rate of pointwise operations, matrix products the peak and what small ones lose,
-// collectives bandwidth, latency and ramp of a level, a request of one small kernel what
-// the runtime takes for it. Nothing is fitted to a model.
+// collectives bandwidth, latency and ramp of a level, requests of a few small kernels
+// what the runtime takes for it. Nothing is fitted to a model.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_COST_CALIBRATE_H
@@ -52,11 +52,22 @@ struct CollectiveSample {
   double seconds = 0;
 };
 
-/// A request whose only task is this kernel, on every rank.
+/// A request of so many kernels like this and so many small products, on every rank, one
+/// on the result of the one before. A core's own caches hold them all.
 struct RequestSample {
   StreamSample kernel; ///< its seconds are not looked at
-  double bytes = 0;    ///< of a rank's inputs and outputs
+  int64_t kernels = 1;
+  MatmulSample product = {}; ///< likewise
+  int64_t products = 0;
+  double bytes = 0; ///< of a rank's inputs and outputs
   double seconds = 0;
+};
+
+/// What a host's constants are found from.
+struct RequestSamples {
+  RequestSample small; ///< one kernel
+  RequestSample chain; ///< several
+  RequestSample calls; ///< one kernel, and several products of few rows
 };
 
 /// Sets the device's memory bandwidth (its efficiency becomes 1) and launch; its cache
@@ -78,9 +89,11 @@ void fitPeak(Device &device, std::span<const MatmulSample> samples);
 /// Sets bandwidth (efficiency becomes 1), latency and ramp of a topology's only level.
 void fitCollectives(Topology &topology, std::span<const CollectiveSample> samples);
 
-/// Sets the host's request: what the sample takes beside its kernel and its copies, as
-/// the device's constants have them, but more than nothing. Streams come first.
-void fitRequest(Topology &topology, const RequestSample &sample);
+/// Sets the host's launch, by how much longer the chain takes than its kernel, at most
+/// the device's; what a call takes, by how much longer its sample does than the small
+/// one; and the host's request: what the small one takes beside its kernel and its
+/// copies, but more than nothing. Streams and products come first.
+void fitRequests(Topology &topology, const RequestSamples &samples);
 
 /// What the constants predict.
 double predictedSeconds(const Topology &topology, const StreamSample &sample);

@@ -1,10 +1,10 @@
 //===- Request.h - Seconds of a request beside its tasks --------*- C++ -*-===//
 //
 // A caller gives a request to the runtime and sleeps. The ranks wake, each copies its
-// parts of the inputs, runs the tasks of the step, and copies its parts of the outputs;
-// the last one wakes the caller:
+// parts of the inputs, runs its tasks, and copies its parts of the outputs; the last one
+// wakes the caller:
 //
-//     request = step + host.request + 2 · bytes / bandwidth
+//     request = tasks + host.request + 2 · bytes / bandwidth
 //
 // `bytes` are a rank's of inputs and outputs, which are read and written once; the
 // bandwidth is that of memory or cache, as kernels have it. No plan changes the constant,
@@ -18,6 +18,14 @@
 #include "partita/Cost/Compute.h"
 
 namespace partita {
+
+/// The sizes up to which all that a request touches stays in a core's own caches until
+/// the next request, so that its kernels start by Host::launch. Second-level caches have
+/// 256 KiB to 2 MiB.
+struct RequestLimits {
+  int64_t bytes = 256 << 10; ///< of values, code and table
+  int64_t perTask = 2 << 10; ///< of code and table: a kernel's loops, what starts it
+};
 
 /// Seconds of a request that are no task's.
 struct RequestPrice {

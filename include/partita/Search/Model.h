@@ -163,11 +163,13 @@ struct PlanCost {
   struct Pass {
     Picos device = 0;
     int64_t launches = 0;
+    int64_t calls = 0; ///< of an engine, among the launches
   };
   /// Forward, with what is computed again; backward; update. Known of prices by kernels
   /// alone (KernelPrice.h).
   std::array<Pass, 3> passes = {};
   Picos waiting = 0; ///< of the device for its host, likewise
+  int64_t tasks = 0; ///< kernels and calls, however often they run, likewise
   /// Time of both that runs beside the other, where the stack's communication is in
   /// flight meanwhile (KernelTimeline.h), and the calls that its steps are then.
   Picos hidden = 0;

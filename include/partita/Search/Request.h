@@ -9,13 +9,19 @@
 
 namespace partita::search {
 
-/// Bytes of a rank's parts of the program's inputs and outputs, without states.
-int64_t requestBytes(const FlowGraph &graph, const std::vector<Strategy> &strategies);
+/// Seconds of a request.
+struct PlanRequest {
+  double tasks = 0;    ///< kernels, calls and conversions, one after the other
+  bool isNear = false; ///< a core's own caches hold all of it (RequestLimits)
+  RequestPrice beside; ///< what is no task's
+  double seconds() const { return tasks + beside.seconds(); }
+};
 
-/// Seconds of a request beside the plan's step. Absent where the topology says nothing of
-/// the runtime (Host::request is 0).
-std::optional<RequestPrice> requestOf(const FlowGraph &graph, const Topology &topology,
-                                      const std::vector<Strategy> &strategies);
+/// Prices a request of the plan by the kernels into which code generation for CPUs groups
+/// its ops (KernelPrice.h): the step of a search prices ops by pairs. Absent where the
+/// topology says nothing of the runtime (Host::request is 0).
+std::optional<PlanRequest> requestOf(const FlowGraph &graph, const Topology &topology,
+                                     const Decided &plan);
 
 } // namespace partita::search
 

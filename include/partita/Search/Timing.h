@@ -103,6 +103,8 @@ public:
   Picos masks(int32_t op, const Strategy &strategy) const;
   /// A product, convolution or attention in one trip, without masks.
   Picos call(int32_t op, const Strategy &strategy) const;
+  /// Operations of the op on one rank in one trip, by the device's kind of rate.
+  double operations(int32_t op, const Strategy &strategy) const;
   /// With `anyRecompute`, what it takes at least to run an op of the forward pass once
   /// more: it may join a kernel that finds what others of that pass have made.
   Picos again(int32_t op, const Strategy &strategy) const;

@@ -123,6 +123,11 @@ struct Host {
   /// Seconds that a request takes beside its tasks and the copies of its inputs and
   /// outputs: the runtime wakes the ranks and, when they have ended, the caller.
   double request = 0;
+  /// Device::launch in a request whose code and data stay in a core's own caches until
+  /// the next request (RequestLimits); 0: unknown.
+  double launch = 0;
+  /// Seconds that a call of an engine takes in such a request beside a kernel's launch.
+  double call = 0;
 };
 
 /// The software that runs a program on the devices, where it is not Partita's.

@@ -82,18 +82,35 @@ TEST_CASE("calibrate: constants of exact samples are found") {
   CHECK(fitError<CollectiveSample>(found, collectives).largest < 0.03);
 }
 
-TEST_CASE("calibrate: a request is what its kernel and its copies leave") {
+TEST_CASE("calibrate: a request is what its kernels and its copies leave") {
   Topology found = machine();
-  const StreamSample kernel{128, 0, 0, false};
-  RequestSample sample{kernel, 128, 0};
+  RequestSamples samples;
+  auto &[small, chain, calls] = samples;
+  for (RequestSample *sample : {&small, &chain, &calls}) {
+    sample->kernel.bytes = sample->bytes = 128;
+    sample->kernels = sample == &chain ? 9 : 1;
+  }
+  calls.product = {DType::F32, {1, 2, 4, 4}, 0, 0, {}};
+  calls.products = 8;
   found.host.request = 23e-6;
-  sample.seconds = predictedSeconds(found, sample);
-  CHECK(sample.seconds > 23e-6 + found.device.launch);
-  found.host.request = 1;
-  fitRequest(found, sample);
+  found.host.launch = 45e-9;
+  found.host.call = 310e-9;
+  for (RequestSample *sample : {&small, &chain, &calls})
+    sample->seconds = predictedSeconds(found, *sample);
+  CHECK(small.seconds > 23e-6);
+  CHECK(small.seconds < 23e-6 + found.device.launch);
+  found.host = {};
+  fitRequests(found, samples);
   CHECK(found.host.request == Approx(23e-6));
-  sample.seconds = found.device.launch / 2;
-  fitRequest(found, sample);
+  CHECK(found.host.launch == Approx(45e-9));
+  CHECK(found.host.call == Approx(310e-9));
+  // No kernel starts later than among many others.
+  chain.seconds = small.seconds + 20 * found.device.launch;
+  fitRequests(found, samples);
+  CHECK(found.host.launch == found.device.launch);
+  // A request that takes no time still says something.
+  small.seconds = found.host.launch / 2;
+  fitRequests(found, samples);
   CHECK(found.host.request > 0);
   CHECK(found.host.request < 1e-8);
 }
@@ -101,6 +118,8 @@ TEST_CASE("calibrate: a request is what its kernel and its copies leave") {
 TEST_CASE("calibrate: a topology is read as it was written") {
   Topology truth = machine();
   truth.host.request = 12e-6;
+  truth.host.launch = 37e-9;
+  truth.host.call = 290e-9;
   auto read = readTopology(writeTopology(truth), "written");
   REQUIRE(read);
   CHECK(read->device.name == truth.device.name);
@@ -128,6 +147,8 @@ TEST_CASE("calibrate: a topology is read as it was written") {
   CHECK(readTopology(writeTopology(truth), "written")->levels[0].sharesMemory);
   CHECK(read->host.memory == truth.host.memory);
   CHECK(read->host.request == truth.host.request);
+  CHECK(read->host.launch == truth.host.launch);
+  CHECK(read->host.call == truth.host.call);
 }
 
 TEST_CASE("calibrate: without samples for them a device has no cache and no own rate") {
