@@ -61,10 +61,11 @@ private:
   // `lanes` of them in the innermost loop. A sum is an array with an element per row of
   // the group, so that memory is read in its own order however many rows there are.
 
-  /// A sum over a pass: an array per lane.
+  /// A sum over a pass: an array per lane, and another to which it is added every few
+  /// hundred points. A sum of very many points would lose the small ones otherwise.
   struct LaneSum {
     const Reduction *reduction;
-    mlir::Value sums;
+    mlir::Value sums, totals;
     /// The Row node of the squares around the mean, and their array; −1 without.
     int squares = -1;
     mlir::Value squareSums;
@@ -82,12 +83,12 @@ private:
   void laneLoop(llvm::function_ref<void()> body);
   using PointsBody = llvm::function_ref<void(mlir::Value first, int64_t count)>;
   /// A loop over the row, of so many points of its last dim at once, and of what is left
-  /// point by point.
-  void pointBlocks(int64_t count, PointsBody body);
+  /// point by point; `pause` comes every few hundred points and behind the last.
+  void pointBlocks(int64_t count, PointsBody body, llvm::function_ref<void()> pause);
   void reduceLanes(llvm::ArrayRef<Reduction> reductions);
   void addPoints(llvm::ArrayRef<LaneSum> sums, mlir::Value first, int64_t count);
   void addCentered(const LaneSum &sum, llvm::ArrayRef<mlir::Value> elements,
-                   mlir::Value before);
+                   mlir::Value pointsBefore);
   void defineSquares(const LaneSum &sum);
   /// A Row node that sums (x − m)² where `sum` sums x, and m is a function of that sum
   /// and of what is known; −1: there is none.

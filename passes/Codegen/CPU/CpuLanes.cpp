@@ -19,6 +19,8 @@ static constexpr int64_t groupBytes = 16 << 10, mostRows = 1024;
 /// Points that are added to a sum before it is stored again, and those of which squares
 /// are summed around a mean of their own: as many as registers hold.
 static constexpr int64_t pointsAtOnce = 4, pointsPerMean = 8;
+/// Points of a sum that is added to the total: a multiple of both.
+static constexpr int64_t pointsPerSum = 512;
 /// Bytes from which on a tensor has left every cache before it is read.
 static constexpr int64_t streamedBytes = 16 << 20;
 /// What is stored past the caches at once.
@@ -88,24 +90,35 @@ void CpuEmitter::laneLoop(llvm::function_ref<void()> body) {
   scopes.pop_back();
 }
 
-void CpuEmitter::pointBlocks(int64_t count, PointsBody body) {
+void CpuEmitter::pointBlocks(int64_t count, PointsBody body,
+                             llvm::function_ref<void()> pause) {
   OpBuilder::InsertionGuard guard(builder);
   size_t last = spec.domain.size() - 1;
   scopes.emplace_back();
   for (size_t d = numOuter(); d < last; ++d)
     point[d] = enterLoop(integer(0), integer(spec.domain[d])).getInductionVar();
   int64_t size = spec.domain[last], whole = size - size % count;
-  for (auto [from, to, step] :
-       {std::tuple(int64_t(0), whole, count), std::tuple(whole, size, int64_t(1))}) {
-    if (from == to)
-      continue;
+  auto loop = [&](Value from, Value to, int64_t step) {
     OpBuilder::InsertionGuard inner(builder);
-    auto loop =
-        scf::ForOp::create(builder, location, integer(from), integer(to), integer(step));
-    builder.setInsertionPointToStart(loop.getBody());
+    auto points = scf::ForOp::create(builder, location, from, to, integer(step));
+    builder.setInsertionPointToStart(points.getBody());
     scopes.emplace_back();
-    body(loop.getInductionVar(), step);
+    body(points.getInductionVar(), step);
     scopes.pop_back();
+  };
+  if (whole != 0) {
+    OpBuilder::InsertionGuard inner(builder);
+    auto parts = scf::ForOp::create(builder, location, integer(0), integer(whole),
+                                    integer(pointsPerSum));
+    builder.setInsertionPointToStart(parts.getBody());
+    Value from = parts.getInductionVar();
+    Value to = arith::AddIOp::create(builder, location, from, integer(pointsPerSum));
+    loop(from, arith::MinSIOp::create(builder, location, to, integer(whole)), count);
+    pause();
+  }
+  if (whole != size) {
+    loop(integer(whole), integer(size), 1);
+    pause();
   }
   for (size_t d = numOuter(); d <= last; ++d)
     point[d] = nullptr;
@@ -234,7 +247,8 @@ void CpuEmitter::reduceLanes(ArrayRef<Reduction> reductions) {
   bool hasSquares = false;
   for (const Reduction &reduction : reductions) {
     Type type = reduction.neutral.getType();
-    LaneSum sum{&reduction, laneArray(type, groupRows()), -1, {}};
+    LaneSum sum{
+        &reduction, laneArray(type, groupRows()), laneArray(type, groupRows()), -1, {}};
     sum.squares = squaresAround(reduction.number);
     if (sum.squares >= 0)
       sum.squareSums = laneArray(type, groupRows());
@@ -242,18 +256,28 @@ void CpuEmitter::reduceLanes(ArrayRef<Reduction> reductions) {
     sums.push_back(sum);
   }
   laneLoop([&] {
-    for (const LaneSum &sum : sums) {
-      storeLane(sum.sums, sum.reduction->neutral);
-      if (sum.squares >= 0)
-        storeLane(sum.squareSums, sum.reduction->neutral);
-    }
+    for (const LaneSum &sum : sums)
+      for (Value array : {sum.sums, sum.totals, sum.squareSums})
+        if (array)
+          storeLane(array, sum.reduction->neutral);
   });
-  pointBlocks(hasSquares ? pointsPerMean : pointsAtOnce,
-              [&](Value first, int64_t count) { addPoints(sums, first, count); });
+  auto addToTotals = [&] {
+    laneLoop([&] {
+      for (const LaneSum &sum : sums) {
+        Type type = sum.reduction->neutral.getType();
+        storeLane(sum.totals, sum.reduction->combine(loadLane(sum.totals, type),
+                                                     loadLane(sum.sums, type)));
+        storeLane(sum.sums, sum.reduction->neutral);
+      }
+    });
+  };
+  pointBlocks(
+      hasSquares ? pointsPerMean : pointsAtOnce,
+      [&](Value first, int64_t count) { addPoints(sums, first, count); }, addToTotals);
   for (const LaneSum &sum : sums) {
     Type type = sum.reduction->neutral.getType();
     define(sum.reduction->number,
-           [this, array = sum.sums, type] { return loadLane(array, type); });
+           [this, array = sum.totals, type] { return loadLane(array, type); });
     if (sum.squares >= 0)
       defineSquares(sum);
   }
@@ -323,11 +347,12 @@ struct Floats {
 /// squares around its own mean: with n and b points and means μ and ν, the squares around
 /// the common mean are those of both and (ν − μ)²·n·b / (n + b). No large sum is taken
 /// from another, as Σ x² − n·μ² would: the variance of large values stays exact.
-void CpuEmitter::addCentered(const LaneSum &sum, ArrayRef<Value> elements, Value before) {
+void CpuEmitter::addCentered(const LaneSum &sum, ArrayRef<Value> elements,
+                             Value pointsBefore) {
   Type type = sum.reduction->neutral.getType();
   Floats f{builder, location, type};
   auto many = static_cast<double>(elements.size());
-  Value n = arith::SIToFPOp::create(builder, location, type, before);
+  Value n = arith::SIToFPOp::create(builder, location, type, pointsBefore);
   Value all = f.add(n, f.number(many));
   Value weight = f.make<arith::DivFOp>(f.mul(n, f.number(many)), all);
   Value least = arith::MaximumFOp::create(builder, location, n, f.number(1));
@@ -342,7 +367,8 @@ void CpuEmitter::addCentered(const LaneSum &sum, ArrayRef<Value> elements, Value
       own.push_back(f.square(f.sub(element, mean)));
     squares = f.add(squares, f.sum(own));
   }
-  Value apart = f.sub(mean, f.mul(sums, inverse));
+  Value before = f.add(loadLane(sum.totals, type), sums);
+  Value apart = f.sub(mean, f.mul(before, inverse));
   storeLane(sum.squareSums, f.add(squares, f.mul(f.square(apart), weight)));
   storeLane(sum.sums, f.add(sums, added));
 }
@@ -351,7 +377,7 @@ void CpuEmitter::addCentered(const LaneSum &sum, ArrayRef<Value> elements, Value
 void CpuEmitter::defineSquares(const LaneSum &sum) {
   int mean = meanOf(sum.squares);
   Type type = sum.reduction->neutral.getType();
-  Value array = sum.squareSums, sums = sum.sums;
+  Value array = sum.squareSums, sums = sum.totals;
   define(sum.squares, [this, mean, type, array, sums] {
     Floats f{builder, location, type};
     Value count = f.number(static_cast<double>(rowElements()));
