@@ -81,7 +81,7 @@ double partita::predictedSeconds(const Topology &topology, const RequestSample &
 }
 
 void partita::fitRequests(Topology &topology, const RequestSamples &samples) {
-  const auto &[small, chain, calls] = samples;
+  const auto &[small, chain, calls, large] = samples;
   Host &host = topology.host;
   const double launch = topology.device.launch;
   const double perKernel = (chain.seconds - small.seconds) /
@@ -92,6 +92,8 @@ void partita::fitRequests(Topology &topology, const RequestSamples &samples) {
   const double more = calls.seconds - small.seconds -
                       (taskSeconds(topology, calls) - taskSeconds(topology, small));
   host.call = std::max(more / static_cast<double>(calls.products), 0.0);
+  const double longer = large.seconds - small.seconds;
+  host.copies = longer > 0 ? 2 * (large.bytes - small.bytes) / longer : 0;
   // More than 0, which says that nothing is known.
   host.request = std::max(small.seconds - predictedSeconds(topology, small),
                           negligible * small.seconds);

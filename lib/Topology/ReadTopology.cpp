@@ -109,7 +109,7 @@ static Expected<void> readLevels(const JsonValue &value, std::vector<LinkLevel> 
 
 static Expected<Host> readHost(const JsonValue &value, Host host) {
   auto ok =
-      value.allowOnly({"memory", "bandwidth", "request", "launch", "call"})
+      value.allowOnly({"memory", "bandwidth", "request", "launch", "call", "copies"})
           .and_then([&] { return readMember(value, "memory", host.memory, readBytes); })
           .and_then([&] {
             return readMember(value, "bandwidth", host.bandwidth, readPositive);
@@ -118,8 +118,9 @@ static Expected<Host> readHost(const JsonValue &value, Host host) {
               [&] { return readMember(value, "request", host.request, readNonNegative); })
           .and_then(
               [&] { return readMember(value, "launch", host.launch, readNonNegative); })
+          .and_then([&] { return readMember(value, "call", host.call, readNonNegative); })
           .and_then(
-              [&] { return readMember(value, "call", host.call, readNonNegative); });
+              [&] { return readMember(value, "copies", host.copies, readNonNegative); });
   if (!ok)
     return tl::unexpected(ok.error());
   return host;

@@ -116,6 +116,8 @@ std::string partita::writeTopology(const Topology &topology) {
       json.member("launch", topology.host.launch);
     if (topology.host.call > 0)
       json.member("call", topology.host.call);
+    if (topology.host.copies > 0)
+      json.member("copies", topology.host.copies);
     json.endObject();
   }
   if (const Stack &stack = topology.stack; !stack.name.empty()) {

@@ -80,7 +80,8 @@ static void print(const Topology &topology, const KernelSamples &kernels,
   for (size_t i = 0; i < kernels.matmuls.size(); ++i)
     printSample(topology, kernels.names[i], kernels.matmuls[i]);
   const RequestSamples &requests = kernels.requests;
-  for (const RequestSample *it : {&requests.small, &requests.chain, &requests.calls})
+  for (const RequestSample *it :
+       {&requests.small, &requests.chain, &requests.calls, &requests.large})
     printSample(topology,
                 "request of " + std::to_string(it->kernels) + " kernels, " +
                     std::to_string(it->products) + " calls, " +
@@ -144,7 +145,7 @@ static void fit(Topology &topology, const KernelSamples &kernels,
         &device.pointwise, &device.matmul.halfTile, &device.matmul.fillSteps,
         &device.matmul.winograd, &level.bandwidth, &level.latency, &level.ramp,
         &topology.host.bandwidth, &topology.host.request, &topology.host.launch,
-        &topology.host.call})
+        &topology.host.call, &topology.host.copies})
     *value = rounded(*value);
 }
 

@@ -99,10 +99,19 @@ public:
   }
   /// Softmax of the rows, of the columns, of the rows…: a kernel each, since rows of a
   /// kernel lie along the same dims; and products with a square behind them. No rank
-  /// needs what another one has.
-  RequestSample chain(int kernels, int products, int64_t rows, int64_t columns) {
+  /// needs what another one has. An input of so many columns as are `given`, if that is
+  /// more than 0, has the others for nothing.
+  RequestSample chain(int kernels, int products, int64_t rows, int64_t columns,
+                      int64_t given) {
     const std::string name = "chain";
-    std::string value = input(name, {1, rows, columns});
+    const int64_t all = std::max(given, columns);
+    std::string value = input(name, {1, rows, all});
+    if (all > columns) {
+      const std::string begin = number(name + " begin", 0),
+                        end = number(name + " end", static_cast<double>(columns)),
+                        axis = number(name + " axis", 2);
+      value = node("Slice", name + " columns", {value, begin, end, axis}).outputs[0];
+    }
     for (int i = 0; i < kernels; ++i) {
       onnx_model::Node &it = node("Softmax", name + std::to_string(i), {value});
       it.attributes["axis"] = int64_t(i % 2 ? 1 : 2);
@@ -119,7 +128,7 @@ public:
     sample.kernels = kernels;
     sample.product = {DType::F32, {1, rows, columns, columns}, 0, 0, {}};
     sample.products = products;
-    sample.bytes = 8 * points;
+    sample.bytes = 4 * (points + static_cast<double>(rows * all));
     return sample;
   }
   /// To columns and back, so that the last of three is of the same shape as the first.
@@ -238,10 +247,17 @@ private:
       number = type == DType::I8 ? static_cast<double>(state >> 24) - 128
                                  : static_cast<double>(state >> 8) * 0x1p-28;
     }
+    return constant("w of " + node, std::move(shape), type, numbers);
+  }
+  std::string number(const std::string &name, double value) {
+    return constant(name, {1}, DType::I64, {value});
+  }
+  std::string constant(const std::string &name, std::vector<int64_t> shape, DType type,
+                       const std::vector<double> &numbers) {
     auto values =
         std::make_shared<HostTensor>(reference::tensor<double>(type, shape, numbers));
     onnx_model::Tensor tensor;
-    tensor.name = "w of " + node;
+    tensor.name = name;
     tensor.type = type;
     tensor.shape = std::move(shape);
     tensor.bytes = values->bytes;
@@ -426,13 +442,15 @@ Expected<RequestSamples> partita::measureRequests(int ranks, int threads) {
     RequestSample *sample;
     int kernels, products;
     int64_t rows, columns;
+    int64_t given = 0;
   };
   const Wanted wanted[] = {{&samples.small, 1, 0, 2, 4},
                            {&samples.chain, 9, 0, 2, 4},
-                           {&samples.calls, 1, 8, 32, 8}};
-  for (const auto &[sample, kernels, products, rows, columns] : wanted) {
+                           {&samples.calls, 1, 8, 32, 8},
+                           {&samples.large, 1, 0, 2, 4, 1 << 18}};
+  for (const auto &[sample, kernels, products, rows, columns, given] : wanted) {
     Workload work(ranks);
-    *sample = work.chain(kernels, products, rows, columns);
+    *sample = work.chain(kernels, products, rows, columns, given);
     auto seconds = requestSeconds(work.model, ranks, threads);
     if (!seconds)
       return tl::unexpected(seconds.error());

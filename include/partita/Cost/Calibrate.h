@@ -68,6 +68,7 @@ struct RequestSamples {
   RequestSample small; ///< one kernel
   RequestSample chain; ///< several
   RequestSample calls; ///< one kernel, and several products of few rows
+  RequestSample large; ///< one kernel, of some numbers of a large input
 };
 
 /// Sets the device's memory bandwidth (its efficiency becomes 1) and launch; its cache
@@ -91,8 +92,10 @@ void fitCollectives(Topology &topology, std::span<const CollectiveSample> sample
 
 /// Sets the host's launch, by how much longer the chain takes than its kernel, at most
 /// the device's; what a call takes, by how much longer its sample does than the small
-/// one; and the host's request: what the small one takes beside its kernel and its
-/// copies, but more than nothing. Streams and products come first.
+/// one; the rate of copies, by how much longer the large one takes than the small one, 0
+/// (unknown) where it takes no longer; and the host's request: what the small one takes
+/// beside its kernel and its copies, but more than nothing. Streams and products come
+/// first.
 void fitRequests(Topology &topology, const RequestSamples &samples);
 
 /// What the constants predict.

@@ -7,9 +7,10 @@
 //     request = tasks + host.request + 2 · bytes / bandwidth
 //
 // `bytes` are a rank's of inputs and outputs, which are read and written once; the
-// bandwidth is that of memory or cache, as kernels have it. No plan changes the constant,
-// and plans that differ in the copies differ by their layouts at the ends of the program
-// alone, so that a search compares steps.
+// bandwidth is that of memory as kernels have it, or of copies in the cache
+// (Host::copies). No plan changes the constant, and plans that differ in the copies
+// differ by their layouts at the ends of the program alone, so that a search compares
+// steps.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_COST_REQUEST_H
@@ -36,7 +37,11 @@ struct RequestPrice {
 
 /// `bytes`: of all inputs and outputs on one rank.
 inline RequestPrice priceRequest(const Topology &topology, double bytes) {
-  return {topology.host.request, streamSeconds(topology.device, 2 * bytes)};
+  const Host &host = topology.host;
+  const bool isInCache = 2 * bytes <= static_cast<double>(topology.device.cache);
+  return {host.request, host.copies > 0 && isInCache
+                            ? 2 * bytes / host.copies
+                            : streamSeconds(topology.device, 2 * bytes)};
 }
 
 } // namespace partita

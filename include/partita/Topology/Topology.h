@@ -128,6 +128,9 @@ struct Host {
   double launch = 0;
   /// Seconds that a call of an engine takes in such a request beside a kernel's launch.
   double call = 0;
+  /// Bytes/s that a request's copies read and write where both fit in the device's cache;
+  /// 0: as kernels do. A copy does nothing else, and runs ahead further.
+  double copies = 0;
 };
 
 /// The software that runs a program on the devices, where it is not Partita's.

@@ -85,17 +85,19 @@ TEST_CASE("calibrate: constants of exact samples are found") {
 TEST_CASE("calibrate: a request is what its kernels and its copies leave") {
   Topology found = machine();
   RequestSamples samples;
-  auto &[small, chain, calls] = samples;
-  for (RequestSample *sample : {&small, &chain, &calls}) {
+  auto &[small, chain, calls, large] = samples;
+  for (RequestSample *sample : {&small, &chain, &calls, &large}) {
     sample->kernel.bytes = sample->bytes = 128;
     sample->kernels = sample == &chain ? 9 : 1;
   }
   calls.product = {DType::F32, {1, 2, 4, 4}, 0, 0, {}};
   calls.products = 8;
+  large.bytes = 65536;
   found.host.request = 23e-6;
   found.host.launch = 45e-9;
   found.host.call = 310e-9;
-  for (RequestSample *sample : {&small, &chain, &calls})
+  found.host.copies = 110e9;
+  for (RequestSample *sample : {&small, &chain, &calls, &large})
     sample->seconds = predictedSeconds(found, *sample);
   CHECK(small.seconds > 23e-6);
   CHECK(small.seconds < 23e-6 + found.device.launch);
@@ -104,13 +106,15 @@ TEST_CASE("calibrate: a request is what its kernels and its copies leave") {
   CHECK(found.host.request == Approx(23e-6));
   CHECK(found.host.launch == Approx(45e-9));
   CHECK(found.host.call == Approx(310e-9));
+  CHECK(found.host.copies == Approx(110e9));
   // No kernel starts later than among many others.
   chain.seconds = small.seconds + 20 * found.device.launch;
   fitRequests(found, samples);
   CHECK(found.host.launch == found.device.launch);
-  // A request that takes no time still says something.
-  small.seconds = found.host.launch / 2;
+  // Copies that take no time say no rate, a request that takes none still something.
+  small.seconds = large.seconds = found.host.launch / 2;
   fitRequests(found, samples);
+  CHECK(found.host.copies == 0);
   CHECK(found.host.request > 0);
   CHECK(found.host.request < 1e-8);
 }
@@ -120,6 +124,7 @@ TEST_CASE("calibrate: a topology is read as it was written") {
   truth.host.request = 12e-6;
   truth.host.launch = 37e-9;
   truth.host.call = 290e-9;
+  truth.host.copies = 98e9;
   auto read = readTopology(writeTopology(truth), "written");
   REQUIRE(read);
   CHECK(read->device.name == truth.device.name);
@@ -149,6 +154,7 @@ TEST_CASE("calibrate: a topology is read as it was written") {
   CHECK(read->host.request == truth.host.request);
   CHECK(read->host.launch == truth.host.launch);
   CHECK(read->host.call == truth.host.call);
+  CHECK(read->host.copies == truth.host.copies);
 }
 
 TEST_CASE("calibrate: without samples for them a device has no cache and no own rate") {
