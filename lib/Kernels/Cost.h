@@ -5,6 +5,8 @@
 #include "partita/Kernels/LocalProgram.h"
 #include "partita/Kernels/Target.h"
 
+#include <algorithm>
+
 namespace partita::kernels {
 
 /// Steps (Target.h) to move a value once.
@@ -28,6 +30,11 @@ public:
   void repeat(int32_t op, int64_t points);
   /// A result is stored: somebody reads it from memory.
   void store(int32_t value) { stored += movedSteps(program->value(value), *target); }
+  /// Says whether the kernel so far reads the value.
+  bool loads(int32_t value) const {
+    return std::ranges::any_of(loaded,
+                               [&](const auto &entry) { return entry.first == value; });
+  }
   double steps() const;
 
 private:

@@ -62,7 +62,20 @@ private:
   void join(int32_t op, int32_t group);
   void startGroup(int32_t op);
 
+  /// A group in whose passes over the rows a reduction can be done, as it reads what they
+  /// read, and nobody reads it before; −1: there is none.
+  int32_t groupBeside(int32_t op) const;
+  /// Whether the kernel so far reads a large tensor that the op's kernel would read.
+  bool sharesOperand(int32_t op, int32_t group) const;
+
   double moved(int32_t value) const { return movedSteps(program.value(value), target); }
+  /// Whether the tensor has left the caches when it is read.
+  bool isFar(int32_t value) const {
+    const LocalValue &it = program.value(value);
+    return static_cast<double>(elementCount(it.shape)) *
+               static_cast<double>(byteWidth(it.type)) >
+           target.farTensor;
+  }
   Group &groupOf(int32_t number) { return result.groups[static_cast<size_t>(number)]; }
   const Group &groupOf(int32_t number) const {
     return result.groups[static_cast<size_t>(number)];
@@ -289,22 +302,31 @@ static bool isArgument(const LocalProgram &program, int32_t value) {
   return producer < 0;
 }
 
+/// Bytes of operands that are small beside the other one.
+static constexpr double smallShare = 1.0 / 64;
+
 /// Computing it later, too, keeps no more alive than its result would. An argument may be
 /// a state, in whose place another one is made once nobody reads it.
 bool Grouper::mayRepeat(int32_t op, const Readers &readers) const {
   const LocalOp &it = program.op(op);
   if (it.facts.kind != OpKind::Pointwise || isRoundedWhenStored(program.result(op)))
     return false;
-  double read = 0;
+  double read = 0, largest = 0;
   for (int32_t operand : it.operands) {
     if (isArgument(program, operand))
       return false;
-    read += program.value(operand).isUniform() ? 0 : moved(operand);
+    double steps = program.value(operand).isUniform() ? 0 : moved(operand);
+    read += steps;
+    largest = std::max(largest, steps);
   }
+  const double made = moved(it.results[0]);
+  // A tensor that is changed by a number per channel or row is read instead of another of
+  // its size, which is not made: also later, in the gradient.
+  if (isFar(it.results[0]) && largest <= made && read <= made * (1 + smallShare))
+    return true;
   // Parts of a step are told apart, unless each reads less so: a cast to a wider type.
-  return 2 * read <= moved(it.results[0]) ||
-         (read <= moved(it.results[0]) &&
-          std::ranges::all_of(readers.groups, [&](int32_t group) {
+  return 2 * read <= made ||
+         (read <= made && std::ranges::all_of(readers.groups, [&](int32_t group) {
             return it.phase == program.op(groupOf(group).root).phase;
           }));
 }
@@ -358,6 +380,45 @@ Place Grouper::choosePlace(int32_t op, const Readers &readers,
   return steps <= best.steps ? Place{{first}, true, steps} : best;
 }
 
+bool Grouper::sharesOperand(int32_t op, int32_t group) const {
+  std::vector<int32_t> values = {program.op(op).operands[0]};
+  ++walk;
+  while (!values.empty()) {
+    const int32_t number = values.back();
+    values.pop_back();
+    if (std::exchange(seen[static_cast<size_t>(number)], walk) == walk)
+      continue;
+    if (isFar(number) && growing[static_cast<size_t>(group)].cost.loads(number))
+      return true;
+    const LocalValue &value = program.value(number);
+    if (value.producer >= 0 && value.uses.size() == 1 &&
+        program.op(value.producer).facts.kind == OpKind::Pointwise) {
+      const std::vector<int32_t> &more = program.op(value.producer).operands;
+      values.insert(values.end(), more.begin(), more.end());
+    }
+  }
+  return false;
+}
+
+int32_t Grouper::groupBeside(int32_t op) const {
+  const LocalOp &it = program.op(op);
+  if (it.facts.kind != OpKind::Row || !it.facts.reducesRow || it.results.size() != 1 ||
+      isRoundedWhenStored(program.result(op)) || program.result(op).uses.empty())
+    return -1;
+  const int32_t read = firstReading(op, -1);
+  for (size_t g = 0; g < result.groups.size(); ++g) {
+    const Group &group = result.groups[g];
+    const LocalOp &root = program.op(group.root);
+    if (read > group.root && root.phase == it.phase &&
+        group.rowDims == it.facts.rowDims &&
+        group.domain == program.operand(op, 0).shape &&
+        group.kept.size() < target.maxKept && growing[g].numOps < target.maxOps &&
+        sharesOperand(op, static_cast<int32_t>(g)) && heldLonger(op, group.root) == 0)
+      return static_cast<int32_t>(g);
+  }
+  return -1;
+}
+
 void Grouper::startGroup(int32_t op) {
   auto number = static_cast<int32_t>(result.groups.size());
   result.groups.push_back({op, program.result(op).shape, {}});
@@ -392,6 +453,12 @@ void Grouper::findGroups() {
     }
     if (!place.groups.empty())
       continue;
+    if (int32_t beside = groupBeside(number); beside >= 0) {
+      join(number, beside);
+      groupOf(beside).kept.push_back(op.results[0]);
+      growing[static_cast<size_t>(beside)].cost.store(op.results[0]);
+      continue;
+    }
     if (!why.empty())
       result.apart.emplace_back(number, why);
     startGroup(number);

@@ -54,33 +54,20 @@ Value CpuEmitter::reduceRow(Value neutral, Element element, Combine combine) {
   })[0];
 }
 
-/// With lanes the accumulators are an array, which LLVM keeps in registers.
-std::function<Value()> CpuEmitter::reduceRows(Value neutral, Element element,
-                                              Combine combine) {
-  if (!firstLane)
-    return KernelEmitter::reduceRows(neutral, element, combine);
-  Type type = neutral.getType();
-  Value sums;
-  {
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToStart(
-        &builder.getBlock()->getParent()->getParentOfType<func::FuncOp>().front());
-    sums = LLVM::AllocaOp::create(builder, location,
-                                  LLVM::LLVMPointerType::get(builder.getContext()), type,
-                                  integer(spec.split.lanes), 64);
-  }
-  auto place = [this, sums, type]() -> Value {
-    return LLVM::GEPOp::create(builder, location, sums.getType(), type, sums,
-                               ValueRange{lane});
-  };
-  laneLoop([&] { LLVM::StoreOp::create(builder, location, neutral, place()); });
-  mapRow([&] {
-    Value before = LLVM::LoadOp::create(builder, location, type, place());
-    LLVM::StoreOp::create(builder, location, combine(before, element()), place());
+void CpuEmitter::reduceRows(ArrayRef<Reduction> reductions) {
+  if (firstLane)
+    return reduceLanes(reductions);
+  Values neutral;
+  for (const Reduction &reduction : reductions)
+    neutral.push_back(reduction.neutral);
+  Values results = rowLoop(neutral, rowElements(), [&](ValueRange carried) {
+    Values next;
+    for (auto [reduction, before] : llvm::zip_equal(reductions, carried))
+      next.push_back(reduction.combine(before, reduction.element()));
+    return next;
   });
-  return [this, place, type]() -> Value {
-    return LLVM::LoadOp::create(builder, location, type, place());
-  };
+  for (auto [reduction, result] : llvm::zip_equal(reductions, results))
+    define(reduction.number, [result = result] { return result; });
 }
 
 void CpuEmitter::eachRow(llvm::function_ref<void()> body) {
@@ -88,39 +75,6 @@ void CpuEmitter::eachRow(llvm::function_ref<void()> body) {
 }
 
 void CpuEmitter::oncePerRow(llvm::function_ref<void()> body) { eachRow(body); }
-
-void CpuEmitter::laneLoop(llvm::function_ref<void()> body) {
-  OpBuilder::InsertionGuard guard(builder);
-  scopes.emplace_back();
-  lane = enterLoop(integer(0), integer(spec.split.lanes)).getInductionVar();
-  size_t last = numOuter() - 1;
-  point[last] = arith::AddIOp::create(builder, location, firstLane, lane);
-  body();
-  point[last] = lane = nullptr;
-  scopes.pop_back();
-}
-
-void CpuEmitter::laneBlocks(Value from, Value to) {
-  OpBuilder::InsertionGuard guard(builder);
-  Value width = integer(spec.split.lanes);
-  Value count = arith::SubIOp::create(builder, location, to, from);
-  Value rest = arith::RemUIOp::create(builder, location, count, width);
-  Value whole = arith::SubIOp::create(builder, location, to, rest);
-  scopes.emplace_back();
-  {
-    OpBuilder::InsertionGuard inner(builder);
-    auto blocks = scf::ForOp::create(builder, location, from, whole, width);
-    builder.setInsertionPointToStart(blocks.getBody());
-    firstLane = blocks.getInductionVar();
-    rowBody();
-    firstLane = nullptr;
-  }
-  scopes.pop_back();
-  scopes.emplace_back();
-  point[numOuter() - 1] = enterLoop(whole, to).getInductionVar();
-  rowBody();
-  scopes.pop_back();
-}
 
 void CpuEmitter::scanRow(Value neutral, Element element, Combine combine, Step step,
                          bool backwards) {
@@ -185,8 +139,8 @@ scf::ForOp CpuEmitter::enterLoop(Value from, Value to) {
 void CpuEmitter::outerLoops(size_t dim) {
   if (dim == numOuter())
     return rowBody();
-  if (dim + 1 == numOuter() && spec.split.lanes != 1)
-    return laneBlocks(integer(0), integer(spec.domain[dim]));
+  if (dim + 1 == numOuter() && hasLanes())
+    return laneGroups(integer(0), integer(spec.domain[dim]));
   OpBuilder::InsertionGuard guard(builder);
   scopes.emplace_back();
   point[dim] = enterLoop(integer(0), integer(spec.domain[dim])).getInductionVar();
@@ -202,8 +156,8 @@ void CpuEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
   Value from = arith::MulIOp::create(builder, location, first, chunk);
   Value to = arith::MulIOp::create(builder, location, last, chunk);
   to = arith::MinSIOp::create(builder, location, to, size);
-  if (spec.rowDims != 0 && spec.split.lanes != 1)
-    return laneBlocks(from, to);
+  if (split.dims + 1 == numOuter() && hasLanes())
+    return laneGroups(from, to);
   scopes.emplace_back();
   point[split.dims] = enterLoop(from, to).getInductionVar();
   outerLoops(split.dims + 1);
@@ -218,23 +172,30 @@ void CpuEmitter::unitLoop() {
   if (split.dims == 0)
     return chunkLoop(split, begin, end);
   OpBuilder::InsertionGuard guard(builder);
-  Value rest = enterLoop(begin, end).getInductionVar();
+  Value first = begin, last = end, chunks;
+  if (split.chunk != 0) {
+    chunks = integer((spec.domain[split.dims] + split.chunk - 1) / split.chunk);
+    first = arith::DivUIOp::create(builder, location, begin, chunks);
+    last = arith::CeilDivUIOp::create(builder, location, end, chunks);
+  }
+  Value index = enterLoop(first, last).getInductionVar(), rest = index;
   scopes.emplace_back();
-  auto takeDigit = [&](int64_t size) -> Value {
-    Value digit = arith::RemUIOp::create(builder, location, rest, integer(size));
-    rest = arith::DivUIOp::create(builder, location, rest, integer(size));
-    return digit;
-  };
-  Value chunk;
-  if (split.chunk != 0)
-    chunk = takeDigit((spec.domain[split.dims] + split.chunk - 1) / split.chunk);
-  for (size_t d = split.dims; d-- > 1;)
-    point[d] = takeDigit(spec.domain[d]);
+  for (size_t d = split.dims; d-- > 1;) {
+    Value size = integer(spec.domain[d]);
+    point[d] = arith::RemUIOp::create(builder, location, rest, size);
+    rest = arith::DivUIOp::create(builder, location, rest, size);
+  }
   point[0] = rest;
-  if (chunk)
-    chunkLoop(split, chunk, arith::AddIOp::create(builder, location, chunk, integer(1)));
-  else
+  if (chunks) {
+    Value base = arith::MulIOp::create(builder, location, index, chunks);
+    Value from = arith::SubIOp::create(builder, location, begin, base);
+    Value to = arith::SubIOp::create(builder, location, end, base);
+    from = arith::MaxSIOp::create(builder, location, from, integer(0));
+    to = arith::MinSIOp::create(builder, location, to, chunks);
+    chunkLoop(split, from, to);
+  } else {
     outerLoops(split.dims);
+  }
   scopes.pop_back();
 }
 
@@ -251,6 +212,9 @@ void CpuEmitter::emit() {
   if (status)
     emitChecks();
   unitLoop();
+  // Stores past the caches have no order: nobody is told of them before they are done.
+  if (isStreamed())
+    LLVM::FenceOp::create(builder, location, LLVM::AtomicOrdering::seq_cst);
   func::ReturnOp::create(builder, location);
   emitEntry(function);
 }

@@ -108,9 +108,17 @@ static bool areBothImages(const Shape &a, const Shape &b) {
 }
 
 View KernelBuilder::model(const Shape &shape) const {
-  for (const Access &access : accesses)
-    if (access.tensor.view.shape() == shape)
-      return access.tensor.view;
+  const View *most = nullptr;
+  ptrdiff_t votes = 0;
+  for (const Access &access : accesses) {
+    const View &view = access.tensor.view;
+    ptrdiff_t equal = llvm::count_if(
+        accesses, [&](const Access &other) { return other.tensor.view == view; });
+    if (view.shape() == shape && equal > votes)
+      most = &view, votes = equal;
+  }
+  if (most)
+    return *most;
   for (const Access &access : accesses)
     if (access.isIndexed && areBothImages(access.tensor.view.shape(), shape))
       return access.tensor.view;

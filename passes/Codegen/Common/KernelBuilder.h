@@ -35,8 +35,9 @@ public:
   /// The node that stands for attention's first product.
   int score(DType type);
   const KernelNode &node(int number) const { return list[static_cast<size_t>(number)]; }
-  /// The view of the first operand of this shape, or of an image that is read at computed
-  /// places, whose order in memory an output should have; row-major if there is none.
+  /// The view that most operands of this shape have, or of an image that is read at
+  /// computed places, whose order in memory an output should have; row-major if there is
+  /// none.
   View model(const Shape &shape) const;
   /// `view` is the tensor's storage as seen from the domain.
   void addOutput(int node, const Tensor &tensor, View view, DType type, bool perRow);

@@ -546,7 +546,8 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
       place.reset();
     Tensor tensor = place ? *place : allocateLike(result, builder.model(shapeOf(result)));
     View view = tensor.view;
-    if (i < ofRoot && facts.reducesRow && !facts.keepsDims)
+    kernels::OpFacts own = i < ofRoot ? facts : kernelFactsOf(result.getDefiningOp());
+    if (own.reducesRow && !own.keepsDims)
       for (int64_t d : group.rowDims)
         view.dims.insert(view.dims.begin() + d, Parts());
     bool perRow = !group.rowDims.empty() && view.shape() != group.domain;

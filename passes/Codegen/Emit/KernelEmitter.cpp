@@ -204,6 +204,8 @@ Value KernelEmitter::roundedTo(DType type, Value value) {
 
 Value KernelEmitter::evaluate(int number) {
   const KernelNode &n = node(number);
+  if (auto found = rowValues.find({number, 0}); found != rowValues.end())
+    return found->second();
   switch (n.kind) {
   case KernelNode::Load: {
     const KernelOperand &from = spec.operands[static_cast<size_t>(n.operand)];
@@ -215,7 +217,7 @@ Value KernelEmitter::evaluate(int number) {
   case KernelNode::Payload:
     return roundedTo(n.type, emitPayload(*this, n));
   case KernelNode::Row:
-    return rowValues[{number, 0}]();
+    llvm_unreachable("a row op before its program");
   case KernelNode::Indexed:
     return evaluateIndexed(number);
   case KernelNode::Score:
@@ -411,8 +413,70 @@ void KernelEmitter::storeOutputs(bool perRow) {
     elements.push_back(output.perRow == perRow ? value(output.node) : Value());
   for (auto [i, output] : llvm::enumerate(spec.outputs))
     if (elements[i])
-      store(pointers[spec.operands.size() + i], linear(output.offset, output.strides),
-            output.type, elements[i]);
+      storeOutput(i, elements[i]);
+}
+
+void KernelEmitter::storeOutput(size_t number, Value element) {
+  const KernelOperand &output = spec.outputs[number];
+  store(pointers[spec.operands.size() + number], linear(output.offset, output.strides),
+        output.type, element);
+}
+
+llvm::SmallVector<bool> KernelEmitter::variesAlongRow() const {
+  llvm::SmallVector<bool> varies(spec.nodes.size(), false);
+  auto alongRow = [&](const KernelOperand &operand) {
+    return llvm::any_of(
+        llvm::ArrayRef(operand.strides).take_back(static_cast<size_t>(spec.rowDims)),
+        [](int64_t stride) { return stride != 0; });
+  };
+  for (auto [i, n] : llvm::enumerate(spec.nodes)) {
+    if (n.kind == KernelNode::Load)
+      varies[i] = alongRow(spec.operands[static_cast<size_t>(n.operand)]);
+    else if (n.kind == KernelNode::Payload)
+      varies[i] =
+          llvm::any_of(n.args, [&](int arg) { return varies[static_cast<size_t>(arg)]; });
+    else if (n.kind == KernelNode::Row)
+      varies[i] = !kernelFactsOf(n.op).reducesRow;
+    else
+      varies[i] = n.kind != KernelNode::Constant;
+  }
+  return varies;
+}
+
+void KernelEmitter::reduceRows(llvm::ArrayRef<Reduction> list) {
+  for (const Reduction &reduction : list) {
+    Value result = reduceRow(reduction.neutral, reduction.element, reduction.combine);
+    define(reduction.number, [result] { return result; });
+  }
+}
+
+void KernelEmitter::emitRows() {
+  rowValues.clear();
+  llvm::SmallVector<bool> isEmitted(spec.nodes.size(), false);
+  while (true) {
+    // Nodes that need a Row node whose program is not there yet.
+    llvm::SmallVector<bool> waits(spec.nodes.size(), false);
+    SmallVector<int> ready;
+    for (auto [i, n] : llvm::enumerate(spec.nodes)) {
+      waits[i] =
+          llvm::any_of(n.args, [&](int arg) { return waits[static_cast<size_t>(arg)]; });
+      auto number = static_cast<int>(i);
+      if (n.kind != KernelNode::Row || isEmitted[i] || isDefined(number))
+        continue;
+      if (!waits[i])
+        ready.push_back(number);
+      waits[i] = true;
+    }
+    keepPerRow();
+    if (ready.empty())
+      return;
+    for (int number : ready) {
+      isEmitted[static_cast<size_t>(number)] = true;
+      cast<RowOpInterface>(node(number).op).emitRow(*this, number);
+    }
+    if (!reductions.empty())
+      reduceRows(std::exchange(reductions, {}));
+  }
 }
 
 void KernelEmitter::rowBody() {
@@ -420,14 +484,10 @@ void KernelEmitter::rowBody() {
       llvm::none_of(spec.nodes,
                     [](const KernelNode &n) { return n.kind == KernelNode::Row; }))
     return storeOutputs(false);
-  bool isStored = false;
-  for (auto [i, n] : llvm::enumerate(spec.nodes))
-    if (n.kind == KernelNode::Row) {
-      cast<RowOpInterface>(n.op).emitRow(*this, static_cast<int>(i));
-      isStored |= changesInPlace(static_cast<int>(i));
-    }
-  if (isStored)
-    return;
+  emitRows();
+  for (size_t i = 0; i < spec.nodes.size(); ++i)
+    if (changesInPlace(static_cast<int>(i)))
+      return;
   if (llvm::any_of(spec.outputs, [](const KernelOperand &o) { return !o.perRow; }))
     mapFirst(spec.storedPoints < 0 ? rowElements() : spec.storedPoints,
              [&] { storeOutputs(false); });

@@ -59,13 +59,17 @@ public:
   /// What `element` is at all points of the row, combined in any order.
   virtual mlir::Value reduceRow(mlir::Value neutral, Element element,
                                 Combine combine) = 0;
-  /// The same for an op that takes lanes: what it is for the row of the current point,
-  /// whichever of several that are reduced at once it is.
-  virtual std::function<mlir::Value()> reduceRows(mlir::Value neutral, Element element,
-                                                  Combine combine) {
-    mlir::Value result = reduceRow(neutral, element, combine);
-    return [result] { return result; };
-  }
+  /// A Row node that reduces: what `element` is at all points of the row, combined in any
+  /// order.
+  struct Reduction {
+    int number;
+    mlir::Value neutral;
+    std::function<mlir::Value()> element;
+    std::function<mlir::Value(mlir::Value, mlir::Value)> combine;
+  };
+  /// Defines the node by a reduction. It shares a pass with others that need none of one
+  /// another.
+  void reduce(Reduction reduction) { reductions.push_back(std::move(reduction)); }
   /// Calls `body` where the condition holds; what it computes is known only there.
   void onlyIf(mlir::Value condition, llvm::function_ref<void()> body);
   /// Calls `body` for each row that is computed at once, with the point in it: outside,
@@ -115,7 +119,8 @@ public:
   /// the row's loops, those of the row's dims are null.
   Values indexOf(int number);
 
-  /// What a result of a Row node is at each point, from now on.
+  /// What a result of a node is at each point, from now on: of a Row node, or of one that
+  /// is kept.
   void define(int number, std::function<mlir::Value()> atPoint, int result = 0);
   /// What a further result of an Indexed node is at the current point; said where the
   /// first is made.
@@ -152,6 +157,11 @@ protected:
   /// The programs of one row, and its outputs.
   void rowBody();
   void storeOutputs(bool perRow);
+  /// Stores an element of an output at the current point.
+  virtual void storeOutput(size_t output, mlir::Value element);
+  bool isDefined(int number) const { return rowValues.contains({number, 0}); }
+  /// Per node, whether it differs along the row.
+  llvm::SmallVector<bool> variesAlongRow() const;
   void emitAllChecks();
   /// Calls `body` for every index of a tensor of this shape.
   virtual void checkLoop(llvm::ArrayRef<int64_t> shape,
@@ -160,6 +170,11 @@ protected:
   virtual mlir::Value claimStatus(mlir::Value status) = 0;
   /// What is done once per row.
   virtual void oncePerRow(llvm::function_ref<void()> body) { body(); }
+  /// Defines nodes that need none of one another: by one pass where the target has one.
+  virtual void reduceRows(llvm::ArrayRef<Reduction> list);
+  /// Called in front of a pass over the row: computes what the passes read and is the
+  /// same along the row, as far as it is known.
+  virtual void keepPerRow() {}
   size_t numOuter() const { return spec.numOuter(); }
   /// Enters the point of this place of the row.
   void goTo(mlir::Value place);
@@ -181,6 +196,8 @@ protected:
   virtual mlir::Value score(int number) { llvm_unreachable("no kernel of attention"); }
 
 private:
+  /// The programs of all Row nodes, each behind those that it needs.
+  void emitRows();
   mlir::Value evaluate(int number);
   mlir::Value evaluateIndexed(int number);
   mlir::Value roundedTo(DType type, mlir::Value value);
@@ -194,6 +211,7 @@ private:
                              mlir::VectorType type);
   void leaveWord(int number, mlir::Value index, mlir::Value size);
 
+  llvm::SmallVector<Reduction> reductions; ///< not emitted yet
   /// By node and result.
   llvm::DenseMap<std::pair<int, int>, std::function<mlir::Value()>> rowValues;
 };

@@ -18,9 +18,9 @@ struct ReduceModel : RowOpInterface::ExternalModel<ReduceModel, graph::ReduceOp>
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
     ReduceKind kind = cast<graph::ReduceOp>(op).getKind();
-    emitter.define(number, emitter.reduceRows(
-                               p.neutral(kind), [&] { return p.x(); },
-                               [&](Value a, Value c) { return p.combine(kind, a, c); }));
+    emitter.reduce(
+        {number, p.neutral(kind), [p]() mutable { return p.x(); },
+         [p, kind](Value a, Value c) mutable { return p.combine(kind, a, c); }});
   }
 };
 

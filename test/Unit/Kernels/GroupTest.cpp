@@ -324,6 +324,43 @@ TEST_CASE("rows over other dims, and reductions that drop dims, start a kernel")
   CHECK(grown.domain == Shape{16, 16});
 }
 
+TEST_CASE(
+    "a large tensor less a number per row is read again, not kept for the gradient") {
+  for (int64_t columns : {8, 1 << 20}) {
+    Builder b;
+    int32_t x = b.product(b.argument({8, columns}), {8, columns});
+    int32_t mean = b.op(sumOfRows(true), {x}, {8, 1});
+    int32_t offset = b.pointwise({x, mean}, {8, columns});
+    int32_t squares = b.op(sumOfRows(true), {offset}, {8, 1});
+    int32_t later = b.pointwise({offset, squares}, {8, columns}, 1, Phase::Backward);
+    b.give({later, squares});
+    Grouping grouping = group(b.program, cpu);
+    bool isLarge = columns != 8;
+    CHECK(grouping.groupsOf[static_cast<size_t>(b.maker(offset))].size() ==
+          (isLarge ? 2 : 1));
+  }
+}
+
+TEST_CASE(
+    "a sum of rows is beside another that reads the same, unless it is needed before") {
+  for (bool isNeeded : {false, true})
+    for (int64_t columns : {8, 1 << 20}) {
+      Builder b;
+      int32_t x = b.argument({8, columns}), y = b.argument({8, columns});
+      int32_t sum = b.op(sumOfRows(false), {x}, {8});
+      int32_t early = isNeeded ? b.product(sum, {8}) : sum;
+      int32_t product = b.pointwise({x, y}, {8, columns});
+      int32_t other = b.op(sumOfRows(false), {product}, {8});
+      b.give({early, other});
+      Grouping grouping = group(b.program, cpu);
+      const Group &group = grouping.groups[0];
+      bool isBeside = columns != 8 && !isNeeded;
+      CHECK(grouping.groups.size() == (isBeside ? 1 : 2));
+      CHECK(group.root == b.maker(other));
+      CHECK(group.kept == (isBeside ? std::vector{sum} : std::vector<int32_t>()));
+    }
+}
+
 TEST_CASE("numbers of fewer bits are not found in memory and in registers") {
   Builder b;
   int32_t x = b.argument({64, 64});
