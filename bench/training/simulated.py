@@ -96,7 +96,7 @@ class Step:
             shape = shape_of(value)
             shape[0] *= steps
             floats = value.type.tensor_type.elem_type == TensorProto.FLOAT
-            # Of words the first ones; of a mask both.
+            # Takes the first ones of words, both of a mask.
             data[value.name] = (random.normal(0, 1, shape).astype(numpy.float32) if floats
                                 else random.integers(0, 2, shape))
         data["labels"] = random.integers(0, classes, [rows[0] * steps, *rows[1:]])

@@ -65,11 +65,11 @@ private:
   /// A group in whose passes over the rows a reduction can be done, as it reads what they
   /// read, and nobody reads it before; −1: there is none.
   int32_t groupBeside(int32_t op) const;
-  /// Whether the kernel so far reads a large tensor that the op's kernel would read.
-  bool sharesOperand(int32_t op, int32_t group) const;
+  /// Large tensors that the kernel of a row op reads, if what only it reads joins it.
+  std::vector<int32_t> farOperands(int32_t op) const;
 
   double moved(int32_t value) const { return movedSteps(program.value(value), target); }
-  /// Whether the tensor has left the caches when it is read.
+  /// Tells if the tensor has left the caches when it is read.
   bool isFar(int32_t value) const {
     const LocalValue &it = program.value(value);
     return static_cast<double>(elementCount(it.shape)) *
@@ -380,16 +380,16 @@ Place Grouper::choosePlace(int32_t op, const Readers &readers,
   return steps <= best.steps ? Place{{first}, true, steps} : best;
 }
 
-bool Grouper::sharesOperand(int32_t op, int32_t group) const {
-  std::vector<int32_t> values = {program.op(op).operands[0]};
+std::vector<int32_t> Grouper::farOperands(int32_t op) const {
+  std::vector<int32_t> values = {program.op(op).operands[0]}, far;
   ++walk;
   while (!values.empty()) {
     const int32_t number = values.back();
     values.pop_back();
     if (std::exchange(seen[static_cast<size_t>(number)], walk) == walk)
       continue;
-    if (isFar(number) && growing[static_cast<size_t>(group)].cost.loads(number))
-      return true;
+    if (isFar(number))
+      far.push_back(number);
     const LocalValue &value = program.value(number);
     if (value.producer >= 0 && value.uses.size() == 1 &&
         program.op(value.producer).facts.kind == OpKind::Pointwise) {
@@ -397,13 +397,16 @@ bool Grouper::sharesOperand(int32_t op, int32_t group) const {
       values.insert(values.end(), more.begin(), more.end());
     }
   }
-  return false;
+  return far;
 }
 
 int32_t Grouper::groupBeside(int32_t op) const {
   const LocalOp &it = program.op(op);
   if (it.facts.kind != OpKind::Row || !it.facts.reducesRow || it.results.size() != 1 ||
       isRoundedWhenStored(program.result(op)) || program.result(op).uses.empty())
+    return -1;
+  const std::vector<int32_t> far = farOperands(op);
+  if (far.empty())
     return -1;
   const int32_t read = firstReading(op, -1);
   for (size_t g = 0; g < result.groups.size(); ++g) {
@@ -413,7 +416,9 @@ int32_t Grouper::groupBeside(int32_t op) const {
         group.rowDims == it.facts.rowDims &&
         group.domain == program.operand(op, 0).shape &&
         group.kept.size() < target.maxKept && growing[g].numOps < target.maxOps &&
-        sharesOperand(op, static_cast<int32_t>(g)) && heldLonger(op, group.root) == 0)
+        std::ranges::any_of(
+            far, [&](int32_t value) { return growing[g].cost.loads(value); }) &&
+        heldLonger(op, group.root) == 0)
       return static_cast<int32_t>(g);
   }
   return -1;

@@ -49,9 +49,9 @@ private:
   int32_t producer(int32_t value) const {
     return graph.values[static_cast<size_t>(value)].producer;
   }
-  /// What makes an operand that is read as it is made; −1: it is converted.
+  /// Producer of an operand that is read as it is made; −1: it is converted.
   int32_t makerOf(int32_t op, size_t operand) const;
-  /// Whether the service is the only one of the value, and only reduces it.
+  /// Tells if the service is the only one of the value, and only reduces it.
   bool onlyReduces(const FlowMean &mean, const ServedLayout &service) const;
   std::optional<FlowMean> meanOf(int32_t share) const;
   std::optional<FlowMoments> momentsOf(int32_t share) const;

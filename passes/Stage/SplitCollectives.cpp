@@ -44,7 +44,7 @@ static bool isRounded(comm::StepOpInterface op) {
 }
 
 namespace {
-/// What a collective becomes.
+/// Collectives that one becomes.
 struct Several {
   std::vector<Step> steps;
   /// So many of them, the first ones, are of f32: up to the last reduction, behind which

@@ -63,7 +63,7 @@ struct RequestSample {
   double seconds = 0;
 };
 
-/// What a host's constants are found from.
+/// Requests from which a host's constants are found.
 struct RequestSamples {
   RequestSample small; ///< one kernel
   RequestSample chain; ///< several

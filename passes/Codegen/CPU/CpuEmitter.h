@@ -70,7 +70,7 @@ private:
     int squares = -1;
     mlir::Value squareSums;
   };
-  /// Whether the last outer dim goes by blocks of lanes.
+  /// Tells if the last outer dim goes by blocks of lanes.
   bool hasLanes() const { return spec.split.lanes != 1 || isStreamed(); }
   int64_t lanes() const;
   /// How many rows of a group have room in the first-level cache for their arrays.

@@ -23,7 +23,7 @@ static constexpr int64_t pointsAtOnce = 4, pointsPerMean = 8;
 static constexpr int64_t pointsPerSum = 512;
 /// Bytes from which on a tensor has left every cache before it is read.
 static constexpr int64_t streamedBytes = 16 << 20;
-/// What is stored past the caches at once.
+/// Bytes that are stored past the caches at once.
 static constexpr int64_t lineBytes = 64;
 
 //===----------------------------------------------------------------------===//

@@ -119,8 +119,8 @@ public:
   /// the row's loops, those of the row's dims are null.
   Values indexOf(int number);
 
-  /// What a result of a node is at each point, from now on: of a Row node, or of one that
-  /// is kept.
+  /// Says how a result of a node is made at each point, from now on: of a Row node, or of
+  /// one that is kept.
   void define(int number, std::function<mlir::Value()> atPoint, int result = 0);
   /// What a further result of an Indexed node is at the current point; said where the
   /// first is made.
