@@ -159,7 +159,7 @@ def run(line, work, environment):
             if not (work / bundle).exists():
                 subprocess.run(["partita", "compile", model, "-o", bundle, *how],
                                cwd=work, env=environment, check=True, capture_output=True)
-    if "--plan" in words:
+    if "--plan plan.json" in line:
         mesh = words[words.index("--mesh") + 1]
         model = words[2]
         subprocess.run(["partita", "plan", model, "--cluster", "a100.json", "--mesh", mesh,
