@@ -80,13 +80,17 @@ std::vector<Step> partita::stepsByParts(const Mesh &mesh, const Step &step,
 }
 
 namespace {
-/// Tries the ways of one use after the other.
+/// Tries the ways of one use after the other, up to a number of tries that takes less
+/// than a second: from there on the best choice so far stays.
 class Chooser {
 public:
   Chooser(int64_t most, const std::vector<GroupUse> &uses) : most(most), uses(uses) {
     // Single axes are the fewest groups in most programs: little is tried beyond them.
     for (const GroupUse &use : uses)
       choice.push_back(use.ways.size() - 1);
+    least.assign(uses.size() + 1, 0);
+    for (size_t u = uses.size(); u-- > 0;)
+      least[u] = least[u + 1] + uses[u].steps;
     rate();
     choice.assign(uses.size(), 0);
     choose(0, {}, 0);
@@ -115,7 +119,8 @@ private:
   }
 
   void choose(size_t use, const std::set<AxisList> &groups, int64_t steps) {
-    if (rankOf(groups, steps) >= bestRank)
+    // The uses that are left are at least one step each.
+    if (++tries > mostTries || rankOf(groups, steps + least[use]) >= bestRank)
       return;
     if (use == uses.size()) {
       best = choice;
@@ -136,7 +141,10 @@ private:
   const int64_t most;
   const std::vector<GroupUse> &uses;
   std::vector<size_t> choice;
+  std::vector<int64_t> least; ///< per use the fewest steps of it and those behind it
   Rank bestRank;
+  static constexpr int64_t mostTries = 200'000;
+  int64_t tries = 0;
 };
 } // namespace
 

@@ -2,6 +2,10 @@
 #include "passes/Pipelines/Request.h"
 
 #include "partita/Base/Files/File.h"
+#include "partita/Base/Units.h"
+
+#include <limits>
+#include <tuple>
 
 using namespace partita;
 
@@ -136,10 +140,48 @@ static Expected<std::optional<int64_t>> saidBy(const char *option,
   return given ? given : planned;
 }
 
+/// Checks numbers that a plan says by the ranges of options and of cluster files.
+static Expected<void> checkCalls(const PlanCalls &calls, const std::string &plan) {
+  auto outside = [&](const char *member, double value, double least, double most) {
+    return makeError(formatted("%s: \"%s\" is %.10g: expected %.10g to %.10g",
+                               plan.c_str(), member, value, least, most));
+  };
+  for (auto [member, value, most] :
+       {std::tuple("in_flight", calls.inFlight, Request::mostInFlight),
+        std::tuple("reuse", calls.reuse, Request::mostReuse)})
+    if (value && (*value < 0 || *value > most))
+      return outside(member, static_cast<double>(*value), 0, static_cast<double>(most));
+  if (!calls.hierarchical)
+    return {};
+  constexpr double most = std::numeric_limits<double>::max();
+  constexpr int64_t mostDevices = 1 << 20;
+  if (calls.hierarchical->levels.size() > Topology::maxLevels)
+    return outside("levels", static_cast<double>(calls.hierarchical->levels.size()), 1,
+                   Topology::maxLevels);
+  int64_t devices = 1;
+  for (const PlanLinks::Level &it : calls.hierarchical->levels) {
+    if (it.size < 1 || it.size > mostDevices / devices)
+      return outside("size", static_cast<double>(it.size), 1,
+                     static_cast<double>(mostDevices / devices));
+    devices *= it.size;
+    if (!(it.bandwidth > 0))
+      return outside("bandwidth", it.bandwidth, 1, most);
+    for (auto [member, value] :
+         {std::pair("latency", it.latency), std::pair("ramp", it.ramp)})
+      if (!(value >= 0))
+        return outside(member, value, 0, most);
+  }
+  if (!(calls.hierarchical->launch >= 0))
+    return outside("launch", calls.hierarchical->launch, 0, most);
+  return {};
+}
+
 Expected<PlanCalls> partita::callsOf(const Request &request, const PlanFacts *known) {
   const std::string plan =
       request.plan ? "'" + request.plan->file + "'" : "'" + request.levels.dump + "'";
   PlanCalls calls = known ? known->calls : PlanCalls();
+  if (auto ok = checkCalls(calls, plan); !ok)
+    return tl::unexpected(ok.error());
   auto inFlight = saidBy("--comm-in-flight", request.commInFlight, calls.inFlight, plan);
   auto reuse = saidBy("--comm-reuse", request.commReuse, calls.reuse, plan);
   for (const auto *said : {&inFlight, &reuse})

@@ -119,9 +119,11 @@ struct Request {
   /// Collectives of a step that may be in flight where another starts. Absent: as the
   /// plan says, else those of buckets::Options.
   std::optional<int64_t> commInFlight = {};
+  static constexpr int64_t mostInFlight = 1024;
   /// Distinct communication calls, and groups of ranks, that a program may have at most;
   /// 0: any number. Absent: as the plan says, else any.
   std::optional<int64_t> commReuse = {};
+  static constexpr int64_t mostReuse = 1 << 20;
   /// Collectives over several levels of the cluster work within a unit, then across; so
   /// do those of a plan that says so.
   bool hierarchical = false;

@@ -177,10 +177,10 @@ template <typename Set> void addCompile(Set &set, Request &request) {
   set.flag("hash-weights", request.emission.hashWeights,
            "Hash all of the model's external data, not a sample, and compare it with the "
            "checksums that the model states");
-  set.range("comm-in-flight", request.commInFlight, 0, 1024,
+  set.range("comm-in-flight", request.commInFlight, 0, Request::mostInFlight,
             "Collectives of a training step that may be in flight where another starts "
             "(docs/communication.md); 0: each is waited for where it starts");
-  set.range("comm-reuse", request.commReuse, 0, 1 << 20,
+  set.range("comm-reuse", request.commReuse, 0, Request::mostReuse,
             "Most distinct communication calls of a program, and most groups of ranks "
             "(docs/communication.md); 0: any number");
   set.word("target", {"cpu", "plain"}, into(request.target.name),

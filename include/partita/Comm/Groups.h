@@ -41,7 +41,7 @@ struct GroupUse {
 
 /// Per use the number of its way, so that the program has at most so many groups and as
 /// few steps as that allows; where no choice has so few groups, one that has the fewest.
-/// All choices are tried, up to those that cannot be better.
+/// All choices are tried, but those that cannot be better and those beyond 200,000 tries.
 std::vector<size_t> groupsWithin(int64_t most, const std::vector<GroupUse> &uses);
 
 } // namespace partita

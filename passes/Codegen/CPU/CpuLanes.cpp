@@ -346,7 +346,8 @@ struct Floats {
 /// Joins two sets of points, those before and b new ones, each of which has a sum and the
 /// squares around its own mean: with n and b points and means μ and ν, the squares around
 /// the common mean are those of both and (ν − μ)²·n·b / (n + b). No large sum is taken
-/// from another, as Σ x² − n·μ² would: the variance of large values stays exact.
+/// from another, as Σ x² − n·μ² would: the squares of large values are as
+/// exact as their mean is.
 void CpuEmitter::addCentered(const LaneSum &sum, ArrayRef<Value> elements,
                              Value pointsBefore) {
   Type type = sum.reduction->neutral.getType();
@@ -369,7 +370,7 @@ void CpuEmitter::addCentered(const LaneSum &sum, ArrayRef<Value> elements,
   }
   Value before = f.add(loadLane(sum.totals, type), sums);
   Value apart = f.sub(mean, f.mul(before, inverse));
-  storeLane(sum.squareSums, f.add(squares, f.mul(f.square(apart), weight)));
+  storeLane(sum.squareSums, f.add(squares, f.mul(f.mul(apart, weight), apart)));
   storeLane(sum.sums, f.add(sums, added));
 }
 

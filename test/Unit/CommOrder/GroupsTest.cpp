@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <set>
 
 using namespace partita;
@@ -95,4 +96,35 @@ TEST_CASE("groups: a pair that others use comes before single axes") {
   // The pair cannot stay beside a and b, which are there in any case.
   const GroupUse a{{way("a")}, 1}, b{{way("b")}, 1};
   CHECK(groupsWithin(3, {three, pair, one, a, b}) == Ways{4, 1, 0, 0, 0});
+}
+
+TEST_CASE("groups: many uses over many axes are chosen for in a bounded time") {
+  const Mesh mesh = *Mesh::parse("a=2,b=2,c=2,d=2,e=2");
+  std::vector<GroupUse> uses;
+  for (const char *text : {"abcde", "abcd", "bcde", "acde", "abde", "abce", "abc", "bcd",
+                           "cde", "ade", "abe", "ace", "ab", "bc", "cd", "de"}) {
+    std::vector<AxisParts> ways{{}};
+    for (const AxisRef &axis : axes(mesh, text)) {
+      std::vector<AxisParts> more;
+      for (const AxisParts &way : ways) {
+        more.push_back(way);
+        more.back().push_back({axis});
+        if (!way.empty()) {
+          more.push_back(way);
+          more.back().back().push_back(axis);
+        }
+      }
+      ways = std::move(more);
+    }
+    std::ranges::sort(ways, {}, [](const AxisParts &way) { return way.size(); });
+    uses.push_back({ways, 1});
+  }
+  for (int64_t most : {5, 6, 8}) {
+    const std::vector<size_t> best = groupsWithin(most, uses);
+    std::set<AxisList> groups;
+    for (size_t u = 0; u < uses.size(); ++u)
+      for (const AxisList &part : uses[u].ways[best[u]])
+        groups.insert(groupOf(part));
+    CHECK(static_cast<int64_t>(groups.size()) <= most);
+  }
 }
