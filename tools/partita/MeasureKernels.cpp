@@ -414,8 +414,8 @@ load(const onnx_model::Model &model, int ranks, int threads, int64_t profile) {
   return runtime::Session::load(request.emission.output, options);
 }
 
-/// Seconds that a quarter of the requests do not exceed: they wait for a core now and then,
-/// beside other programs.
+/// Seconds that a quarter of the requests do not exceed: they wait for a core now and
+/// then, beside other programs.
 static Expected<double> requestSeconds(const onnx_model::Model &model, int ranks,
                                        int threads) {
   constexpr size_t count = 400;
