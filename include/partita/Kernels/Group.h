@@ -9,7 +9,8 @@
 //    - in the kernel of its users, if it fits there and nobody else reads it;
 //    - likewise, and *kept*: the kernel stores it for others, which all run later;
 //    - again in each of the kernels of its users, if these are all;
-//    - in a kernel of its own,
+//    - in a kernel of its own; a reduction beside another kernel that goes over the same
+//      rows and reads the same large tensor, and kept there,
 //
 //    whatever takes least (Target.h). A value is kept only if the kernel holds no more
 //    for it than it stores; in a step of training, only if it holds nothing for it.
