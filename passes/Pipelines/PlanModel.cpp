@@ -345,7 +345,7 @@ Expected<std::string> Planner::writeFiles(const PlanStory &story, search::Timing
 
 Expected<std::string> Planner::record(const PlanStory &story,
                                       const FlowProgram &program) {
-  writeFound(steps.function(), *program.flow, *chosen().found, target);
+  writeFound(steps.function(), *program.flow, *chosen().found, story.request, target);
   auto known = dist::certificateOf(*compiler.module);
   if (!known)
     return tl::unexpected(known.error());
@@ -356,7 +356,7 @@ Expected<std::string> Planner::record(const PlanStory &story,
                               static_cast<double>(story.overlap->bound.time) * 1e-12};
   certificate.searchSeconds = searchSeconds;
   dist::setCertificate(*compiler.module, certificate);
-  compiler.report.notes = {searchNote(program.graph, *chosen().found, target)};
+  compiler.report.notes = {searchNote(*chosen().found, story.request, target)};
   llvm::append_range(compiler.report.notes, chosen().notes);
   llvm::append_range(compiler.report.notes, result.notes);
   return compiler.stateFacts()

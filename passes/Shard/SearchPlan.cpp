@@ -4,7 +4,6 @@
 #include "dialects/Dist/PlanAttributes.h"
 #include "partita/Base/Units.h"
 #include "partita/Search/Narrowed.h"
-#include "partita/Search/Request.h"
 #include "partita/Search/Throughput.h"
 #include "partita/Topology/HostFile.h"
 #include "passes/Shard/OptimizerStates.h"
@@ -42,11 +41,11 @@ static void explain(const FlowGraph &graph, Decision &decision) {
     }
 }
 
-std::string partita::searchNote(const FlowGraph &graph, const search::Found &found,
+std::string partita::searchNote(const search::Found &found,
+                                const std::optional<search::PlanRequest> &request,
                                 const PlanTarget &target) {
   char gap[32];
   std::snprintf(gap, sizeof gap, "%.2g%%", 100 * found.gap());
-  auto request = search::requestOf(graph, target.topology, found.plan);
   return "auto: predicted " + seconds(found.cost.total()) + " per run (" +
          seconds(found.cost.compute) + " of work, " + seconds(found.cost.conversions) +
          " of conversions" +
@@ -128,7 +127,9 @@ PlanCertificate::Rates partita::ratesOf(const dist::ProgramFlow &flow,
 }
 
 void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &flow,
-                         const search::Found &found, const PlanTarget &target) {
+                         const search::Found &found,
+                         const std::optional<search::PlanRequest> &request,
+                         const PlanTarget &target) {
   const search::Decided &plan = found.plan;
   dist::writeStrategies(function, flow, plan.strategies);
   for (const auto &[value, served] : plan.servings)
@@ -137,7 +138,7 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
   PlanCertificate known;
   auto seconds = [](search::Picos time) { return static_cast<double>(time) * 1e-12; };
   known.stepSeconds = seconds(found.cost.total());
-  if (const auto request = search::requestOf(flow.graph, target.topology, plan))
+  if (request)
     known.requestSeconds = request->seconds();
   known.setBound(planBound(found.bound));
   known.memoryPerDevice = found.memory.peak();
@@ -179,8 +180,9 @@ Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
   decision.strategies = found->plan.strategies;
   decision.servings = found->plan.servings;
   decision.price = price(graph, found->plan.strategies, found->plan.servings);
-  decision.notes.push_back(searchNote(graph, *found, *target));
+  const auto request = search::requestOf(graph, target->topology, found->plan);
+  decision.notes.push_back(searchNote(*found, request, *target));
   explain(graph, decision);
-  writeFound(function, flow, *found, *target);
+  writeFound(function, flow, *found, request, *target);
   return decision;
 }

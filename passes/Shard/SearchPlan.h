@@ -6,6 +6,7 @@
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/Hints.h"
+#include "partita/Search/Request.h"
 #include "partita/Search/Search.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -31,7 +32,8 @@ Expected<PlanTarget> planTarget(const Mesh &mesh, const Machine &machine);
 
 /// "auto: predicted 3.47 ms per run (…; a request 3.52 ms) on cpu-core; no plan is
 /// faster".
-std::string searchNote(const FlowGraph &graph, const search::Found &found,
+std::string searchNote(const search::Found &found,
+                       const std::optional<search::PlanRequest> &request,
                        const PlanTarget &target);
 
 /// Says what a plan would take in a narrower type; empty: nothing is gained, or the rate
@@ -49,7 +51,9 @@ PlanCertificate::Rates ratesOf(const dist::ProgramFlow &flow, const search::Foun
 /// Writes strategies, layouts, services and the certificate of what was found, for
 /// conversions to be inserted. The module has the flow's mesh.
 void writeFound(mlir::FunctionOpInterface function, const dist::ProgramFlow &flow,
-                const search::Found &found, const PlanTarget &target);
+                const search::Found &found,
+                const std::optional<search::PlanRequest> &request,
+                const PlanTarget &target);
 
 /// The fastest plan that follows the pins as a decision, with its note and where every
 /// split came from.

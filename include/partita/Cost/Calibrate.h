@@ -53,7 +53,7 @@ struct CollectiveSample {
 };
 
 /// A request of so many kernels like this and so many small products, on every rank, one
-/// on the result of the one before. A core's own caches hold them all.
+/// on the result of the one before. A core's own caches hold their code and values.
 struct RequestSample {
   StreamSample kernel; ///< its seconds are not looked at
   int64_t kernels = 1;

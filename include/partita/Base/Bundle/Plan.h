@@ -122,7 +122,7 @@ struct PlanMemory {
 /// What a search knows of its plan. Seconds of one run of the program, predicted.
 struct PlanCertificate {
   double stepSeconds = 0;
-  /// Seconds of a request, the step and what the runtime adds (Cost/Request.h); absent
+  /// Seconds of a request, its tasks and what the runtime adds (Cost/Request.h); absent
   /// where the cluster says nothing of the runtime.
   std::optional<double> requestSeconds = {};
   /// No plan takes less that does what `within` says; it would be higher if it did not
