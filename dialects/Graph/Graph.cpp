@@ -185,6 +185,13 @@ LogicalResult graph::detail::inferTypes(std::optional<Location> location,
   return success();
 }
 
+int64_t graph::detail::payloadSteps(Operation *op) {
+  std::vector<std::optional<double>> known;
+  for (Value operand : op->getOperands())
+    known.push_back(uniformOf(operand));
+  return cast<PayloadOpInterface>(op).getPayload().steps(known);
+}
+
 std::vector<double> graph::detail::payloadAttributes(Operation *op,
                                                      const Payload &payload) {
   std::vector<double> values;

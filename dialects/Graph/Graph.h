@@ -60,6 +60,9 @@ kernels::OpFacts treesFacts(mlir::Operation *op);
 /// Kernel steps of an op in which each element of a row waits for the one before.
 int64_t runningSteps(mlir::Value result);
 
+/// Vector instructions per element of an op with a payload (Payload::steps).
+int64_t payloadSteps(mlir::Operation *op);
+
 std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payload);
 
 Expected<std::vector<HostTensor>>

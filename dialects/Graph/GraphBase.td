@@ -142,7 +142,8 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Li
   string gradient = "";
   /// The function that engines may apply to what they have computed, and its parameters.
   code post = "None";
-  let kernel = "::partita::kernels::OpFacts::pointwise(getPayload().steps(), "
+  let kernel = "::partita::kernels::OpFacts::pointwise("
+               "::partita::graph::detail::payloadSteps(*this), "
                "::partita::kernels::Post::" # post # ")";
   let onnx = onnxName;
   let linear = sets;
@@ -166,7 +167,8 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Li
       return ::partita::detail::defaultFlops(*this, getPayload().flops());
     }
     int64_t getKernelSteps() {
-      return ::partita::detail::defaultFlops(*this, getPayload().steps());
+      return ::partita::detail::defaultFlops(
+          *this, ::partita::graph::detail::payloadSteps(*this));
     }
     static ::llvm::LogicalResult inferReturnTypes(
         ::mlir::MLIRContext *context, std::optional<::mlir::Location> location,

@@ -277,7 +277,8 @@ def Graph_MapOp
     Sums pass through an operand in which the form of the payload shows that it is linear.
   }];
   let arguments = (ins Variadic<Graph_Tensor>:$inputs, Graph_PayloadAttr:$payload);
-  let kernel = "::partita::kernels::OpFacts::pointwise(getPayload().steps(), "
+  let kernel = "::partita::kernels::OpFacts::pointwise("
+               "::partita::graph::detail::payloadSteps(*this), "
                "::partita::kernels::Post::None)";
   let hasVerifier = 1;
   let extraClassDeclaration = common # [{
@@ -292,7 +293,8 @@ def Graph_MapOp
       return ::partita::detail::defaultFlops(*this, getPayload().flops());
     }
     int64_t getKernelSteps() {
-      return ::partita::detail::defaultFlops(*this, getPayload().steps());
+      return ::partita::detail::defaultFlops(
+          *this, ::partita::graph::detail::payloadSteps(*this));
     }
     ::partita::Expected<std::vector<::mlir::Value>>
     gradients(::mlir::OpBuilder &builder, ::llvm::ArrayRef<::mlir::Value> cotangents,

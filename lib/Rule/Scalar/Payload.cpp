@@ -205,8 +205,6 @@ static int64_t stepsOf(ScalarOp op) {
   case ScalarOp::Log:
   case ScalarOp::Log1p:
     return 32;
-  case ScalarOp::Pow: // a logarithm and a power of two
-    return 70;
   case ScalarOp::Sin:
   case ScalarOp::Cos: // reduced to a quarter of a turn without loss first
     return 120;
@@ -217,10 +215,46 @@ static int64_t stepsOf(ScalarOp op) {
   }
 }
 
-int64_t Payload::steps() const {
+PowerForm partita::powerForm(std::optional<double> exponent) {
+  return exponent == 1     ? PowerForm::Base
+         : exponent == 2   ? PowerForm::Square
+         : exponent == 3   ? PowerForm::Cube
+         : exponent == 0.5 ? PowerForm::Root
+         : exponent == -1  ? PowerForm::Inverse
+                           : PowerForm::Function;
+}
+
+static int64_t stepsOf(PowerForm form) {
+  switch (form) {
+  case PowerForm::Function:
+    return 70;
+  case PowerForm::Base:
+    return 0;
+  case PowerForm::Square:
+    return 1;
+  case PowerForm::Cube:
+    return 2;
+  case PowerForm::Root:
+    return stepsOf(ScalarOp::Sqrt);
+  case PowerForm::Inverse:
+    return stepsOf(ScalarOp::Div);
+  }
+  return 0;
+}
+
+int64_t Payload::steps() const { return steps({}); }
+
+int64_t Payload::steps(const std::vector<std::optional<double>> &operands) const {
+  auto known = [&](int32_t place) -> std::optional<double> {
+    const ScalarNode &n = list[static_cast<size_t>(place)];
+    const auto operand = static_cast<size_t>(n.operand);
+    if (n.op == ScalarOp::Operand && operand < operands.size())
+      return operands[operand];
+    return n.op == ScalarOp::Constant ? std::optional(n.value) : std::nullopt;
+  };
   int64_t steps = 0;
   for (const ScalarNode &n : list)
-    steps += stepsOf(n.op);
+    steps += n.op == ScalarOp::Pow ? stepsOf(powerForm(known(n.args[1]))) : stepsOf(n.op);
   return steps;
 }
 

@@ -63,10 +63,10 @@ double KernelSpec::points() const {
   return points;
 }
 
-/// Sums up what nodes take: of a payload `ofPayload` per point, of an op that sees a row
-/// `ofOp` in all.
+/// Sums up what nodes take: one of a payload `ofPayload` per point, of an op that sees a
+/// row `ofOp` in all.
 static double sumOver(const KernelSpec &spec,
-                      llvm::function_ref<int64_t(const partita::Payload &)> ofPayload,
+                      llvm::function_ref<int64_t(const KernelNode &)> ofPayload,
                       llvm::function_ref<int64_t(ShardingRuleOpInterface)> ofOp) {
   double perPoint = 0, ofRows = 0;
   if (spec.attention)
@@ -74,7 +74,7 @@ static double sumOver(const KernelSpec &spec,
                          spec.domain[spec.numOuter()], spec.domain[spec.numOuter() + 1]));
   for (const KernelNode &node : spec.nodes) {
     if (node.kind == KernelNode::Payload)
-      perPoint += static_cast<double>(ofPayload(payloadOf(node)));
+      perPoint += static_cast<double>(ofPayload(node));
     else if (node.kind == KernelNode::Row || node.kind == KernelNode::Indexed)
       if (auto op = dyn_cast<ShardingRuleOpInterface>(node.op))
         ofRows += static_cast<double>(ofOp(op));
@@ -84,13 +84,23 @@ static double sumOver(const KernelSpec &spec,
 
 double KernelSpec::flops() const {
   return sumOver(
-      *this, [](const partita::Payload &payload) { return payload.flops(); },
+      *this, [](const KernelNode &node) { return payloadOf(node).flops(); },
       [](ShardingRuleOpInterface op) { return op.getFlops(); });
 }
 
 double codegen::stepsOf(const KernelSpec &kernel) {
   return sumOver(
-      kernel, [](const partita::Payload &payload) { return payload.steps(); },
+      kernel,
+      [&](const KernelNode &node) {
+        std::vector<std::optional<double>> known;
+        for (int arg : node.args) {
+          const KernelNode &operand = kernel.nodes[static_cast<size_t>(arg)];
+          known.push_back(operand.kind == KernelNode::Constant
+                              ? uniformOf(operand.op->getResult(0))
+                              : std::nullopt);
+        }
+        return payloadOf(node).steps(known);
+      },
       [](ShardingRuleOpInterface op) { return op.getKernelSteps(); });
 }
 

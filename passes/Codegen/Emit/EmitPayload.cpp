@@ -337,9 +337,11 @@ Value PayloadEmitter::divide(Value x, Value y, bool remainder) {
   return make<arith::SelectOp>(isZero, zero, quotient);
 }
 
-/// The value of an operand that is a uniform constant.
+/// The exponent of a power where it is a uniform constant.
 std::optional<double> PayloadEmitter::uniform(const ScalarNode &n) {
   const ScalarNode &exponent = payload.nodes()[static_cast<size_t>(n.args[1])];
+  if (exponent.op == ScalarOp::Constant)
+    return exponent.value;
   if (exponent.op != ScalarOp::Operand)
     return std::nullopt;
   const KernelNode &arg = e.node(node.args[static_cast<size_t>(exponent.operand)]);
@@ -353,17 +355,24 @@ Value PayloadEmitter::power(const ScalarNode &n) {
   auto times = [&](Value a, Value c) -> Value {
     return real ? contracted<arith::MulFOp>(a, c) : make<arith::MulIOp>(a, c);
   };
-  std::optional<double> exponent = uniform(n);
-  if (exponent == 1)
+  switch (powerForm(uniform(n))) {
+  case PowerForm::Base:
     return x;
-  if (exponent == 2)
+  case PowerForm::Square:
     return times(x, x);
-  if (exponent == 3)
+  case PowerForm::Cube:
     return times(times(x, x), x);
-  if (real && exponent == 0.5)
-    return make<math::SqrtOp>(x);
-  if (real && exponent == -1)
-    return make<arith::DivFOp>(e.constant(type, 1), x);
+  case PowerForm::Root:
+    if (real)
+      return make<math::SqrtOp>(x);
+    break;
+  case PowerForm::Inverse:
+    if (real)
+      return make<arith::DivFOp>(e.constant(type, 1), x);
+    break;
+  case PowerForm::Function:
+    break;
+  }
   Value y = number(static_cast<size_t>(n.args[1]));
   if (!real)
     return integerPower(x, y);

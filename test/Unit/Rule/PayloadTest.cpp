@@ -55,3 +55,17 @@ TEST_CASE("payloads of payloads") {
   CHECK(made.partAt(condition).str() == "z <= w");
   CHECK(made.partAt(root) == made);
 }
+
+TEST_CASE("powers by known exponents are products, roots and quotients") {
+  const Payload power = *Payload::parse("pow(x, y)");
+  const int64_t function = power.steps();
+  CHECK(power.steps({std::nullopt, std::nullopt}) == function);
+  CHECK(power.steps({std::nullopt, 1.5}) == function);
+  CHECK(power.steps({3.0, std::nullopt}) == function);
+  CHECK(power.steps({std::nullopt, 1.0}) == 0);
+  CHECK(power.steps({std::nullopt, 2.0}) == Payload::parse("x * x")->steps());
+  CHECK(power.steps({std::nullopt, 3.0}) == Payload::parse("x * x * x")->steps());
+  CHECK(power.steps({std::nullopt, 0.5}) == Payload::parse("sqrt(x)")->steps());
+  CHECK(power.steps({std::nullopt, -1.0}) == Payload::parse("1 / x")->steps());
+  CHECK(Payload::parse("pow(x, 3)")->steps() == Payload::parse("x * x * x")->steps());
+}

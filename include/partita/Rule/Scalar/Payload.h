@@ -26,6 +26,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -90,6 +91,18 @@ struct ScalarNode {
   bool operator==(const ScalarNode &) const = default;
 };
 
+/// Ways to compute a power of a real number by a known exponent.
+enum class PowerForm : uint8_t {
+  Function, ///< a logarithm and a power of two
+  Base,     ///< 1
+  Square,   ///< 2
+  Cube,     ///< 3: two products
+  Root,     ///< 0.5
+  Inverse,  ///< -1
+};
+/// Emission and price both ask; of an exponent of data it is Function.
+PowerForm powerForm(std::optional<double> exponent);
+
 /// A parsed payload: nodes in evaluation order, the last is the result.
 class Payload {
 public:
@@ -102,6 +115,9 @@ public:
   /// Vector instructions per element: a function of real numbers counts as those of its
   /// polynomial in f32 (passes/Codegen/Emit/RealFunctions.h).
   int64_t steps() const;
+  /// The same where operands are known numbers, which may make powers products
+  /// (powerForm); `operands` has one entry per operand, nothing for one of data.
+  int64_t steps(const std::vector<std::optional<double>> &operands) const;
   /// Whether the op maps booleans or compares: the result type is bool.
   bool resultIsBool() const;
 
