@@ -237,7 +237,9 @@ struct SerialSteps {
   double ordered = 290;   ///< an entry in a pass of a sort
   double passedOver = 11; ///< an entry that a selection compares with its bound
   double found = 1000;    ///< an entry that it takes
-  double level = 170;     ///< a row's way past a node of a tree
+  double level = 140;     ///< a row's way past a node of a tree
+  double leaf = 130;      ///< and what its leaf weighs, looked up and added
+  double deeper = 1.4;    ///< ways of the deepest of rows together to those of full trees
   double pair = 12;       ///< two boxes that are compared
   double collected = 380; ///< a box that is asked whether it is a candidate
   double looked = 1150;   ///< a candidate that is looked at, its box read
@@ -342,7 +344,10 @@ int64_t SuppressOp::getKernelSteps() {
 int64_t TreesOp::getKernelSteps() {
   const auto rows = static_cast<double>(shapeOf(getRows())[0]);
   const auto trees = static_cast<double>(shapeOf(getFeatures())[0]);
-  return stepCount(rows * trees, serial.level * static_cast<double>(getDepth()));
+  // Those that go down together stop at the lowest leaf that one of them comes to.
+  const double full = std::log2(static_cast<double>(shapeOf(getFeatures())[1] + 1));
+  const double levels = std::min(static_cast<double>(getDepth()), serial.deeper * full);
+  return stepCount(rows * trees, serial.level * levels + serial.leaf);
 }
 
 //===-- Sort --------------------------------------------------------------===//

@@ -298,6 +298,11 @@ def trees():
     for post in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"):
         yield form(f"regressor_{post}", 20, op, features(),
                    **Forest(RANDOM, 2, 3, range(6), low=0).regressor(), post_transform=post)
+    # More trees than go down at once, of ways of different lengths.
+    for targets in (1, 3):
+        deep = Forest(RANDOM, 19, targets, range(6), depth=7).ensemble(missing=True)
+        yield form(f"tree_deep_{targets}", 21, "ai.onnx.ml:TreeEnsemble",
+                   features(missing=True), **deep)
     # A label and the scores of its two classes, of one score.
     for post in ("NONE", "LOGISTIC"):
         yield form(f"linear_one_{post}", 20, "ai.onnx.ml:LinearClassifier", real(24, 3),

@@ -1,6 +1,8 @@
 //===- CpuEmitter.cpp - A kernel as loops over ranges of units ------------===//
 #include "passes/Codegen/CPU/CpuEmitter.h"
 
+#include "passes/Codegen/Common/Interfaces.h"
+
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
@@ -41,6 +43,79 @@ KernelEmitter::Values CpuEmitter::rowLoop(ValueRange initial, int64_t points,
   return nest(numOuter(), initial);
 }
 
+int CpuEmitter::nodeAtOnce() const {
+  for (auto [number, n] : llvm::enumerate(spec.nodes))
+    if (spec.rowDims <= 1 && n.kind == KernelNode::Indexed &&
+        cast<IndexedOpInterface>(n.op).getElementsAtOnce() > 1)
+      return static_cast<int>(number);
+  return -1;
+}
+
+KernelEmitter::Values CpuEmitter::loopAtOnce(int number, size_t dim, const Range &range,
+                                             ValueRange initial, RowBody body) {
+  auto op = cast<IndexedOpInterface>(node(number).op);
+  OpBuilder::InsertionGuard guard(builder);
+  auto loop = scf::ForOp::create(builder, location, range.from, range.to,
+                                 integer(range.step), initial);
+  builder.setInsertionPointToStart(loop.getBody());
+  scopes.emplace_back();
+  Values points;
+  SmallVector<Values> indices;
+  for (int64_t i = 0; i < range.step; ++i) {
+    points.push_back(
+        arith::AddIOp::create(builder, location, loop.getInductionVar(), integer(i)));
+    point[dim] = points.back();
+    indices.push_back(indexOf(number));
+  }
+  Values elements = op.emitElements(*this, number, indices);
+  Values carried(loop.getRegionIterArgs());
+  for (auto [place, element] : llvm::zip_equal(points, elements)) {
+    scopes.emplace_back();
+    point[dim] = place;
+    scopes.back()[number] = element;
+    carried = body(carried);
+    scopes.pop_back();
+  }
+  point[dim] = nullptr;
+  scopes.pop_back();
+  if (!initial.empty())
+    scf::YieldOp::create(builder, location, carried);
+  return Values(loop.getResults());
+}
+
+/// Points of a loop that are done at once: even parts of its `size`.
+static int64_t atOnce(const KernelNode &node, int64_t size) {
+  const int64_t most = cast<IndexedOpInterface>(node.op).getElementsAtOnce();
+  const int64_t parts = std::max<int64_t>(1, (size + most - 1) / most);
+  return std::max<int64_t>(1, (size + parts - 1) / parts);
+}
+
+KernelEmitter::Values CpuEmitter::rowAtOnce(int number, ValueRange initial,
+                                            RowBody body) {
+  const int64_t size = rowElements(), step = atOnce(node(number), size);
+  const int64_t whole = size - size % step;
+  Values carried =
+      loopAtOnce(number, numOuter(), {integer(0), integer(whole), step}, initial, body);
+  if (whole == size)
+    return carried;
+  return loopAtOnce(number, numOuter(), {integer(whole), integer(size), size - whole},
+                    carried, body);
+}
+
+void CpuEmitter::mapAtOnce(int number, Value from, Value to) {
+  const size_t dim = numOuter() - 1;
+  const int64_t step = atOnce(node(number), spec.domain[dim]);
+  auto body = [&](ValueRange) {
+    rowBody();
+    return Values();
+  };
+  Value count = arith::SubIOp::create(builder, location, to, from);
+  Value rest = arith::RemUIOp::create(builder, location, count, integer(step));
+  Value whole = arith::SubIOp::create(builder, location, to, rest);
+  loopAtOnce(number, dim, {from, whole, step}, {}, body);
+  loopAtOnce(number, dim, {whole, to, 1}, {}, body);
+}
+
 void CpuEmitter::mapFirst(int64_t points, llvm::function_ref<void()> body) {
   rowLoop({}, points, [&](ValueRange) {
     firstLane ? laneLoop(body) : body();
@@ -60,12 +135,16 @@ void CpuEmitter::reduceRows(ArrayRef<Reduction> reductions) {
   Values neutral;
   for (const Reduction &reduction : reductions)
     neutral.push_back(reduction.neutral);
-  Values results = rowLoop(neutral, rowElements(), [&](ValueRange carried) {
+  auto combined = [&](ValueRange carried) {
     Values next;
     for (auto [reduction, before] : llvm::zip_equal(reductions, carried))
       next.push_back(reduction.combine(before, reduction.element()));
     return next;
-  });
+  };
+  const int node = nodeAtOnce();
+  Values results = node >= 0 && spec.rowDims == 1
+                       ? rowAtOnce(node, neutral, combined)
+                       : rowLoop(neutral, rowElements(), combined);
   for (auto [reduction, result] : llvm::zip_equal(reductions, results))
     define(reduction.number, [result = result] { return result; });
 }
@@ -136,11 +215,23 @@ scf::ForOp CpuEmitter::enterLoop(Value from, Value to) {
   return loop;
 }
 
+bool CpuEmitter::lastLoop(Value from, Value to) {
+  if (hasLanes()) {
+    laneGroups(from, to);
+    return true;
+  }
+  const int node = nodeAtOnce();
+  if (node < 0 || spec.rowDims != 0)
+    return false;
+  mapAtOnce(node, from, to);
+  return true;
+}
+
 void CpuEmitter::outerLoops(size_t dim) {
   if (dim == numOuter())
     return rowBody();
-  if (dim + 1 == numOuter() && hasLanes())
-    return laneGroups(integer(0), integer(spec.domain[dim]));
+  if (dim + 1 == numOuter() && lastLoop(integer(0), integer(spec.domain[dim])))
+    return;
   OpBuilder::InsertionGuard guard(builder);
   scopes.emplace_back();
   point[dim] = enterLoop(integer(0), integer(spec.domain[dim])).getInductionVar();
@@ -156,8 +247,8 @@ void CpuEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
   Value from = arith::MulIOp::create(builder, location, first, chunk);
   Value to = arith::MulIOp::create(builder, location, last, chunk);
   to = arith::MinSIOp::create(builder, location, to, size);
-  if (split.dims + 1 == numOuter() && hasLanes())
-    return laneGroups(from, to);
+  if (split.dims + 1 == numOuter() && lastLoop(from, to))
+    return;
   scopes.emplace_back();
   point[split.dims] = enterLoop(from, to).getInductionVar();
   outerLoops(split.dims + 1);

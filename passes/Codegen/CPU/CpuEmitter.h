@@ -52,6 +52,27 @@ private:
   /// what the last iteration carried.
   Values rowLoop(mlir::ValueRange initial, int64_t points, RowBody body,
                  bool backwards = false);
+
+  // Elements whose steps wait for one another, several at once.
+
+  struct Range {
+    mlir::Value from, to;
+    int64_t step;
+  };
+  /// The Indexed node whose elements a loop computes several at once
+  /// (IndexedOpInterface::getElementsAtOnce); −1 without.
+  int nodeAtOnce() const;
+  /// A loop over a dim, front to back in steps: the elements of the node at all points of
+  /// a step, then `body` for each point. Steps fill the range.
+  Values loopAtOnce(int number, size_t dim, const Range &range, mlir::ValueRange initial,
+                    RowBody body);
+  /// The row, as rowLoop.
+  Values rowAtOnce(int number, mlir::ValueRange initial, RowBody body);
+  /// The last outer dim from `from` to before `to`, of a kernel without rows.
+  void mapAtOnce(int number, mlir::Value from, mlir::Value to);
+  /// Tells whether the last outer dim needs a loop of its own kind, and emits it.
+  bool lastLoop(mlir::Value from, mlir::Value to);
+
   void emitChecks();
   void chunkLoop(const KernelSplit &split, mlir::Value first, mlir::Value last);
   void outerLoops(size_t dim);

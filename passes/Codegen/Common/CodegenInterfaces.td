@@ -80,6 +80,16 @@ def IndexedOpInterface : OpInterface<"IndexedOpInterface"> {
       "::mlir::Value", "emitElement",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node,
            "::llvm::ArrayRef<::mlir::Value>":$index)>,
+    InterfaceMethod<[{
+      How many elements of a row a CPU computes at once by emitElements, where each takes
+      many steps that wait for one another: the steps of one fill the waits of the others.
+    }], "int64_t", "getElementsAtOnce", (ins), "", [{ return 1; }]>,
+    InterfaceMethod<"The elements at so many indices, or fewer.",
+      "::llvm::SmallVector<::mlir::Value>", "emitElements",
+      (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node,
+           "::llvm::ArrayRef<::llvm::SmallVector<::mlir::Value>>":$indices), "", [{
+        llvm_unreachable("elements of this op are computed one by one");
+      }]>,
   ];
 }
 

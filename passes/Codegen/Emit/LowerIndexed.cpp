@@ -6,6 +6,7 @@
 #include "dialects/Graph/Graph.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 
 using namespace mlir;
 using namespace partita;
@@ -98,40 +99,103 @@ struct GatherElementsModel
   }
 };
 
-/// A tree is gone down in as many steps as its lowest leaf is away, without a branch, so
-/// that rows or trees go down side by side in a vector.
+/// A tree alone is gone down in as many steps as its lowest leaf is away, without a
+/// branch, so that rows or trees go down in a vector. Several trees together go down step
+/// by step, without vectors, until all are at a leaf: gathers of vectors are slower than
+/// as many loads that do not wait for one another.
 struct TreesModel : IndexedOpInterface::ExternalModel<TreesModel, graph::TreesOp> {
+  int64_t getElementsAtOnce(Operation *op) const {
+    return depthOf(op) > stepsPerLook ? 8 : 1;
+  }
+
   Value emitElement(Operation *op, KernelEmitter &e, int number,
                     ArrayRef<Value> index) const {
+    Value at = e.integer(0);
+    for (int64_t step = 0, depth = depthOf(op); step < depth; ++step)
+      at = nextNode(e, number, index, at);
+    return weight(e, number, index, at);
+  }
+
+  SmallVector<Value> emitElements(Operation *op, KernelEmitter &e, int number,
+                                  ArrayRef<SmallVector<Value>> indices) const {
+    OpBuilder &b = e.builder;
+    Location where = e.location;
+    Value zero = e.integer(0), depth = e.integer(depthOf(op));
+    // A node per tree, behind them the steps that were taken, and bits that are set where
+    // a tree was not at a leaf.
+    SmallVector<Value> begin(indices.size() + 1, zero);
+    begin.push_back(e.integer(1));
+    auto isOnTheWay = [&](OpBuilder &, Location, ValueRange now) {
+      Value isLower = arith::CmpIOp::create(b, where, arith::CmpIPredicate::slt,
+                                            now[indices.size()], depth);
+      Value isMoved =
+          arith::CmpIOp::create(b, where, arith::CmpIPredicate::ne, now.back(), zero);
+      scf::ConditionOp::create(b, where,
+                               arith::AndIOp::create(b, where, isLower, isMoved), now);
+    };
+    auto goDown = [&](OpBuilder &, Location, ValueRange now) {
+      SmallVector<Value> next(now.take_front(indices.size()));
+      Value moved = zero;
+      for (int64_t step = 0; step < stepsPerLook; ++step)
+        for (auto [at, index] : llvm::zip_equal(next, indices)) {
+          Value before = at;
+          at = nextNode(e, number, index, before);
+          if (step + 1 == stepsPerLook)
+            moved = arith::OrIOp::create(b, where, moved,
+                                         arith::XOrIOp::create(b, where, before, at));
+        }
+      next.push_back(
+          arith::AddIOp::create(b, where, now[indices.size()], e.integer(stepsPerLook)));
+      next.push_back(moved);
+      scf::YieldOp::create(b, where, next);
+    };
+    auto loop =
+        scf::WhileOp::create(b, where, SmallVector<Type>(begin.size(), b.getI64Type()),
+                             begin, isOnTheWay, goDown);
+    SmallVector<Value> elements;
+    for (auto [index, at] : llvm::zip(indices, loop.getResults()))
+      elements.push_back(weight(e, number, index, at));
+    return elements;
+  }
+
+private:
+  static constexpr int64_t stepsPerLook = 2;
+
+  static int64_t depthOf(Operation *op) {
+    return static_cast<int64_t>(cast<graph::TreesOp>(op).getDepth());
+  }
+
+  static Value weight(KernelEmitter &e, int number, ArrayRef<Value> index, Value at) {
+    return e.loadAt(e.node(number).reads[4], {index[0], at, index[2]});
+  }
+
+  /// The node to which a node of the tree `index[0]` leads the row `index[1]`.
+  static Value nextNode(KernelEmitter &e, int number, ArrayRef<Value> index, Value at) {
     OpBuilder &b = e.builder;
     Location where = e.location;
     const std::vector<int> &reads = e.node(number).reads;
-    Value tree = index[0], row = index[1], at = e.integer(0);
+    Value tree = index[0], row = index[1];
     auto wide = [&](Value place) -> Value {
       return arith::ExtSIOp::create(b, where, b.getI64Type(), place);
     };
-    auto depth = static_cast<int64_t>(cast<graph::TreesOp>(op).getDepth());
-    for (int64_t step = 0; step < depth; ++step) {
-      Value given = e.loadAt(reads[1], {tree, at});
-      Value zero = arith::ConstantIntOp::create(b, where, 0, 32);
-      Value isLower =
-          arith::CmpIOp::create(b, where, arith::CmpIPredicate::slt, given, zero);
-      Value sign = arith::ShRSIOp::create(b, where, given,
-                                          arith::ConstantIntOp::create(b, where, 31, 32));
-      Value feature = wide(arith::XOrIOp::create(b, where, given, sign));
-      Value value = e.loadAt(reads[0], {row, feature});
-      Value split = e.loadAt(reads[2], {tree, at});
-      Value isMore =
-          arith::CmpFOp::create(b, where, arith::CmpFPredicate::OGT, value, split);
-      Value isAny =
-          arith::CmpFOp::create(b, where, arith::CmpFPredicate::UGT, value, split);
-      Value isBehind = arith::SelectOp::create(b, where, isLower, isMore, isAny);
-      Value child = e.loadAt(reads[3], {tree, at});
-      at = arith::AddIOp::create(
-          b, where, wide(child),
-          arith::ExtUIOp::create(b, where, b.getI64Type(), isBehind));
-    }
-    return e.loadAt(reads[4], {tree, at, index[2]});
+    Value given = e.loadAt(reads[1], {tree, at});
+    Value zero = arith::ConstantIntOp::create(b, where, 0, 32);
+    Value isLower =
+        arith::CmpIOp::create(b, where, arith::CmpIPredicate::slt, given, zero);
+    Value sign = arith::ShRSIOp::create(b, where, given,
+                                        arith::ConstantIntOp::create(b, where, 31, 32));
+    Value feature = wide(arith::XOrIOp::create(b, where, given, sign));
+    Value value = e.loadAt(reads[0], {row, feature});
+    Value split = e.loadAt(reads[2], {tree, at});
+    Value isMore =
+        arith::CmpFOp::create(b, where, arith::CmpFPredicate::OGT, value, split);
+    Value isAny =
+        arith::CmpFOp::create(b, where, arith::CmpFPredicate::UGT, value, split);
+    Value isBehind = arith::SelectOp::create(b, where, isLower, isMore, isAny);
+    Value child = e.loadAt(reads[3], {tree, at});
+    return arith::AddIOp::create(
+        b, where, wide(child),
+        arith::ExtUIOp::create(b, where, b.getI64Type(), isBehind));
   }
 };
 
