@@ -252,8 +252,10 @@ static void makeWhole(ShardingRule &rule) {
     if (const loop::Window *given = rule.factors[f].window()) {
       const loop::Window window = *given;
       const int32_t read = rule.addFactor(window.input, loop::Replicate{});
-      for (std::vector<int32_t> &dim : rule.operands[static_cast<size_t>(window.operand)])
-        llvm::replace(dim, static_cast<int32_t>(f), read);
+      for (size_t o = 0; o < rule.operands.size(); ++o)
+        if (window.reads(static_cast<int32_t>(o)))
+          for (std::vector<int32_t> &dim : rule.operands[o])
+            llvm::replace(dim, static_cast<int32_t>(f), read);
     }
     rule.factors[f].what = loop::Replicate{};
   }

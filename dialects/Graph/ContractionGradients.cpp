@@ -209,33 +209,11 @@ static Value averageCotangent(Formula &f, PoolOp op, Value cotangent) {
 }
 
 /// Each position gives its cotangent to the element that was the largest of its window.
-static Value maximumCotangent(Formula &f, Value x, Value taps, ArrayRef<int64_t> window,
-                              ArrayRef<int64_t> strides, ArrayRef<int64_t> dilations,
-                              ArrayRef<int64_t> pads, Value cotangent) {
-  Shape input = f.shape(x), positions = f.shape(cotangent);
-  Value place = nullptr, rest = taps;
-  int64_t step = 1, inputSize = 1, outputSize = 1;
-  for (size_t d = window.size(); d-- > 0;) {
-    Value tap = d == 0 ? rest : f.op("mod", {rest, f.like(taps, double(window[d]))});
-    rest = f.div(rest, static_cast<double>(window[d]));
-    Value first = f.sub(f.mul(f.iota(f.i64(), positions[2 + d], 2 + d, input.size()),
-                              static_cast<double>(strides[d])),
-                        static_cast<double>(pads[d]));
-    Value at = f.add(f.mul(tap, static_cast<double>(dilations[d])), first);
-    at = f.mul(at, static_cast<double>(step));
-    place = place ? f.add(place, at) : at;
-    step *= input[2 + d];
-    inputSize *= input[2 + d];
-    outputSize *= positions[2 + d];
-  }
-  Shape flatPositions{positions[0], positions[1], outputSize};
-  Value zeros = f.zeros(f.type(x), {input[0], input[1], inputSize});
-  Value made = f.op(
-      "scatter_elements",
-      {zeros, f.reshape(place, flatPositions), f.reshape(cotangent, flatPositions)},
-      {f.attr("axis", int64_t(2)),
-       f.attr("kind", ReduceKindAttr::get(f.builder.getContext(), ReduceKind::Sum))});
-  return f.reshape(made, input);
+template <typename Op>
+static Value maximumCotangent(Formula &f, Op op, Value taps, Value cotangent) {
+  return f.shaped("max_pool_backward", {cotangent, taps}, f.shape(op.getInput()),
+                  {f.attr("window", op.getWindow()), f.attr("strides", op.getStrides()),
+                   f.attr("dilations", op.getDilations()), f.attr("pads", op.getPads())});
 }
 
 Expected<std::vector<Value>> PoolOp::gradients(OpBuilder &builder,
@@ -247,8 +225,7 @@ Expected<std::vector<Value>> PoolOp::gradients(OpBuilder &builder,
   Values both = f.ops("max_pool", 2, getInput(),
                       {f.attr("window", getWindow()), f.attr("strides", getStrides()),
                        f.attr("dilations", getDilations()), f.attr("pads", getPads())});
-  return f.results({maximumCotangent(f, getInput(), both[1], getWindow(), getStrides(),
-                                     getDilations(), getPads(), cotangents[0])});
+  return f.results({maximumCotangent(f, *this, both[1], cotangents[0])});
 }
 
 Expected<std::vector<Value>> MaxPoolOp::gradients(OpBuilder &builder,
@@ -257,6 +234,5 @@ Expected<std::vector<Value>> MaxPoolOp::gradients(OpBuilder &builder,
   Formula f(builder, getLoc());
   if (!cotangents[0])
     return std::vector<Value>(1);
-  return f.results({maximumCotangent(f, getInput(), getTaps(), getWindow(), getStrides(),
-                                     getDilations(), getPads(), cotangents[0])});
+  return f.results({maximumCotangent(f, *this, getTaps(), cotangents[0])});
 }

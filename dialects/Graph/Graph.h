@@ -57,6 +57,11 @@ kernels::OpFacts reductionFacts(mlir::Operation *op);
 kernels::OpFacts scatterFacts(mlir::Operation *op);
 kernels::OpFacts suppressFacts();
 kernels::OpFacts treesFacts(mlir::Operation *op);
+kernels::OpFacts maxPoolBackwardFacts(mlir::Operation *op);
+/// The element type of the taps of such windows: i8, or i32 where it is too small.
+mlir::Type tapType(mlir::MLIRContext *context, llvm::ArrayRef<int64_t> window);
+/// The most windows of `taps` elements that cover an element of the dim.
+int64_t windowsPerElement(int64_t taps, int64_t stride, int64_t dilation);
 /// Kernel steps of an op in which each element of a row waits for the one before.
 int64_t runningSteps(mlir::Value result);
 

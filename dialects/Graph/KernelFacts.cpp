@@ -49,3 +49,14 @@ kernels::OpFacts graph::detail::scatterFacts(Operation *op) {
   facts.firstByPlace = 1;
   return facts;
 }
+
+/// A window is two loads, a comparison and a sum.
+kernels::OpFacts graph::detail::maxPoolBackwardFacts(Operation *op) {
+  kernels::OpFacts facts = kernels::OpFacts::of(kernels::OpKind::Indexed);
+  auto pool = cast<MaxPoolBackwardOp>(op);
+  facts.steps = 4;
+  for (auto [taps, stride, dilation] :
+       llvm::zip_equal(pool.getWindow(), pool.getStrides(), pool.getDilations()))
+    facts.steps *= static_cast<double>(windowsPerElement(taps, stride, dilation));
+  return facts;
+}

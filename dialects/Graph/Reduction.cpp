@@ -338,3 +338,123 @@ MaxPoolOp::evaluate(ArrayRef<const HostTensor *> operands) {
   return isFloat(operands[0]->type) ? largestTaps<double>(*this, *operands[0])
                                     : largestTaps<int64_t>(*this, *operands[0]);
 }
+
+Type graph::detail::tapType(MLIRContext *context, ArrayRef<int64_t> window) {
+  return IntegerType::get(context, elementCount(vec(window)) <= 128 ? 8 : 32);
+}
+
+//===-- Gradient of a maximum ---------------------------------------------===//
+
+int64_t graph::detail::windowsPerElement(int64_t taps, int64_t stride, int64_t dilation) {
+  return (taps - 1) * dilation / stride + 1;
+}
+
+LogicalResult MaxPoolBackwardOp::verify() {
+  Type type = detail::tapType(getContext(), getWindow());
+  if (getElementTypeOrSelf(getTaps()) != type)
+    return emitOpError("has taps of ")
+           << getElementTypeOrSelf(getTaps()) << ", those of its windows are " << type;
+  return success();
+}
+
+/// Ranks, attribute lengths and dims, checked before anything indexes them.
+static Expected<void> checkWindows(MaxPoolBackwardOp op) {
+  Shape made = shapeOf(op.getResult()), cotangent = shapeOf(op.getCotangent());
+  const size_t spatial = op.getWindow().size();
+  if (made.size() != spatial + 2 || op.getStrides().size() != spatial ||
+      op.getDilations().size() != spatial || op.getPads().size() != 2 * spatial)
+    return makeError("window, strides, dilations and pads do not fit a result of rank " +
+                     std::to_string(made.size()));
+  for (size_t d = 0; d < spatial; ++d)
+    if (op.getWindow()[d] < 1 || op.getStrides()[d] < 1 || op.getDilations()[d] < 1)
+      return makeError("spatial dim " + std::to_string(d) +
+                       " has a window, stride or dilation below 1");
+  if (shapeOf(op.getTaps()) != cotangent || cotangent.size() != made.size())
+    return makeError("a cotangent of rank " + std::to_string(cotangent.size()) +
+                     " needs taps of its shape, and a result of its rank");
+  for (size_t d = 0; d < 2; ++d)
+    if (cotangent[d] != made[d])
+      return makeError("dim " + std::to_string(d) + " of the cotangent has size " +
+                       std::to_string(cotangent[d]) + ", that of the result " +
+                       std::to_string(made[d]));
+  return {};
+}
+
+/// The loops of a transposed convolution without its sums, of which both operands are
+/// read through the same windows.
+Expected<ShardingRule> MaxPoolBackwardOp::ruleWithResult() {
+  if (auto ok = checkWindows(*this); !ok)
+    return tl::unexpected(ok.error());
+  Shape cotangent = shapeOf(getCotangent()), made = shapeOf(getResult());
+  ShardingRule rule;
+  TensorFactors in, out;
+  for (size_t d = 0; d < 2; ++d) {
+    in.push_back(rule.addLoop(made[d], loop::Parallel{}));
+    out.push_back(in.back());
+  }
+  for (size_t d = 0; d < getWindow().size(); ++d) {
+    in.emplace_back();
+    out.emplace_back();
+    addTransposedDim(rule,
+                     {cotangent[2 + d], made[2 + d], getWindow()[d], getStrides()[d],
+                      getDilations()[d], getPads()[d]},
+                     in.back(), out.back());
+    for (int32_t f : in.back())
+      if (loop::Window *window = rule.factors[static_cast<size_t>(f)].window())
+        window->operands = 2;
+  }
+  rule.operands = {in, in};
+  rule.results = {out};
+  return rule;
+}
+
+Operation *MaxPoolBackwardOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                               TypeRange results,
+                                               const Strategy &strategy) {
+  Operation *local = partita::detail::cloneWithTypes(*this, builder, operands, results);
+  auto halo = operandHalo(*inferShardingRule(), strategy, 0);
+  if (!halo)
+    return local;
+  // The first element of the buffer lies `low` groups of places before the block.
+  SmallVector<int64_t> pads(getPads());
+  for (const HaloWindow &window : halo->windows) {
+    auto d = static_cast<size_t>(window.dim) - 2;
+    pads[d] += window.low * getStrides()[d];
+  }
+  cast<MaxPoolBackwardOp>(local).setPads(pads);
+  return local;
+}
+
+int64_t MaxPoolBackwardOp::getFlops() {
+  int64_t windows = 1;
+  for (auto [taps, stride, dilation] :
+       llvm::zip_equal(getWindow(), getStrides(), getDilations()))
+    windows *= detail::windowsPerElement(taps, stride, dilation);
+  return windows * elementCount(shapeOf(getResult()));
+}
+
+Expected<std::vector<HostTensor>>
+MaxPoolBackwardOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  Shape made = shapeOf(getResult());
+  std::vector<int64_t> strides = reference::strides(made);
+  auto given = reference::values<double>(*operands[0]);
+  auto taps = reference::values<int64_t>(*operands[1]);
+  std::vector<double> sums(static_cast<size_t>(elementCount(made)), 0);
+  size_t number = 0;
+  reference::forEachIndex(operands[0]->shape, [&](const Shape &position) {
+    int64_t tap = taps[number], at = position[0] * strides[0] + position[1] * strides[1];
+    bool isInside = tap >= 0 && tap < elementCount(vec(getWindow()));
+    for (size_t d = getWindow().size(); d-- > 0; tap /= getWindow()[d]) {
+      int64_t place = position[2 + d] * getStrides()[d] - getPads()[d] +
+                      tap % getWindow()[d] * getDilations()[d];
+      isInside &= place >= 0 && place < made[2 + d];
+      at += place * strides[2 + d];
+    }
+    if (isInside)
+      sums[static_cast<size_t>(at)] += given[number];
+    ++number;
+  });
+  std::vector<HostTensor> results;
+  results.push_back(reference::tensor<double>(operands[0]->type, made, sums));
+  return results;
+}

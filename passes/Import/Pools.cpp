@@ -114,8 +114,8 @@ static Values largestWithPlaces(Compose &c, Value x, const WindowAttrs &window,
       sum += (tap[d] * window.dilations[d] - window.pads[d]) * weights[d];
     adds.push_back(static_cast<double>(sum));
   });
-  Value place =
-      c.gather(c.tensor(c.i64(), {static_cast<int64_t>(adds.size())}, adds), found[1], 0);
+  Value place = c.gather(c.tensor(c.i64(), {static_cast<int64_t>(adds.size())}, adds),
+                         c.cast(found[1], c.i64()), 0);
   int64_t picture = elementCount(Shape(in.begin() + 2, in.end()));
   for (size_t d = 0; d < out.size(); ++d) {
     int64_t weight = d == 0   ? in[1] * picture

@@ -142,6 +142,17 @@ static void writePool(RankWriter &w, Operation *op) {
   w.define(op->getResult(0), isApart ? w.node("Mul", {y, tapsPerElement(w, pool)}) : y);
 }
 
+/// Where the windows of spatial dim `d` begin, to be broadcast to all positions `out`.
+static std::string windowStarts(RankWriter &w, const Shape &out, size_t d, int64_t stride,
+                                int64_t pad) {
+  std::vector<int64_t> starts;
+  for (int64_t p = 0; p < out[d + 2]; ++p)
+    starts.push_back(p * stride - pad);
+  Shape beside(out.size() - d - 2, 1);
+  beside[0] = out[d + 2];
+  return w.reshape(w.ints(starts), beside);
+}
+
 /// The taps at whose places the windows have their largest elements. `places` are those
 /// in the operand, of dims `in`, all dims counted.
 static std::string tapsAt(RankWriter &w, graph::MaxPoolOp pool, const std::string &places,
@@ -155,12 +166,7 @@ static std::string tapsAt(RankWriter &w, graph::MaxPoolOp pool, const std::strin
     pitch /= in[d + 2];
     std::string row = pitch == 1 ? places : w.node("Div", {places, number(pitch)});
     row = w.node("Mod", {row, number(in[d + 2])});
-    std::vector<int64_t> starts;
-    for (int64_t p = 0; p < out[d + 2]; ++p)
-      starts.push_back(p * pool.getStrides()[d] - pads[d]);
-    Shape beside(n - d, 1);
-    beside[0] = out[d + 2];
-    row = w.node("Sub", {row, w.reshape(w.ints(starts), beside)});
+    row = w.node("Sub", {row, windowStarts(w, out, d, pool.getStrides()[d], pads[d])});
     if (pool.getDilations()[d] != 1)
       row = w.node("Div", {row, number(pool.getDilations()[d])});
     taps = d == 0
@@ -190,7 +196,44 @@ static void writeMaxPool(RankWriter &w, Operation *op) {
                          {"dilations", graph::vec(pool.getDilations())},
                          {"pads", pads}});
   w.define(pool.getLargest(), found[0]);
-  w.define(pool.getTaps(), tapsAt(w, pool, found[1], in, pads));
+  w.define(pool.getTaps(),
+           w.castTo(tapsAt(w, pool, found[1], in, pads), typeOf(pool.getTaps())));
+}
+
+/// Scatters what the windows give among zeros. A tap in another rank's block gives
+/// nothing.
+static void writeMaxPoolBackward(RankWriter &w, Operation *op) {
+  auto pool = cast<graph::MaxPoolBackwardOp>(op);
+  const Shape made = shapeOf(pool.getResult()), out = shapeOf(pool.getTaps());
+  const std::string taps = w.castTo(w.name(pool.getTaps()), DType::I64);
+  auto number = [&](int64_t value) { return w.ints({value}); };
+  int64_t below = elementCount(graph::vec(pool.getWindow()));
+  int64_t pitch = elementCount(Shape(made.begin() + 2, made.end()));
+  const Shape flat{made[0], made[1], pitch};
+  std::string place, inside;
+  for (size_t d = 0; d < pool.getWindow().size(); ++d) {
+    below /= pool.getWindow()[d];
+    pitch /= made[d + 2];
+    std::string at = w.node("Div", {taps, number(below)});
+    at = w.node("Mod", {at, number(pool.getWindow()[d])});
+    at = w.node("Mul", {at, number(pool.getDilations()[d])});
+    at = w.node("Add",
+                {at, windowStarts(w, out, d, pool.getStrides()[d], pool.getPads()[d])});
+    std::string here = w.node("And", {w.node("Less", {number(-1), at}),
+                                      w.node("Less", {at, number(made[d + 2])})});
+    at = w.node("Mul", {at, number(pitch)});
+    place = d == 0 ? at : w.node("Add", {place, at});
+    inside = d == 0 ? here : w.node("And", {inside, here});
+  }
+  const std::string zero = w.scalar(typeOf(pool.getResult()), 0);
+  const Shape positions{out[0], out[1], elementCount(Shape(out.begin() + 2, out.end()))};
+  const std::string sums =
+      w.node("ScatterElements",
+             {w.node("Expand", {zero, w.ints(flat)}),
+              w.reshape(w.where(inside, place, number(0)), positions),
+              w.reshape(w.where(inside, w.name(pool.getCotangent()), zero), positions)},
+             {{"axis", int64_t(2)}, {"reduction", std::string("add")}});
+  w.define(op->getResult(0), w.reshape(sums, made));
 }
 
 void rank_files::addReductions(WriterTable &table) {
@@ -201,4 +244,5 @@ void rank_files::addReductions(WriterTable &table) {
   table[graph::RmsNormOp::getOperationName()] = writeRmsNorm;
   table[graph::PoolOp::getOperationName()] = writePool;
   table[graph::MaxPoolOp::getOperationName()] = writeMaxPool;
+  table[graph::MaxPoolBackwardOp::getOperationName()] = writeMaxPoolBackward;
 }

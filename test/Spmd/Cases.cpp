@@ -295,6 +295,23 @@ static std::vector<OpCase> windows() {
   maxPool("1x2x13xf32", {3}, {2}, {1}, {1, 1});
   maxPool("1x1x5x6xf32", {3, 2}, {1, 2}, {1, 1}, {1, 1, 0, 1});
   maxPool("2x1x11xi32", {3}, {1}, {2}, {2, 2});
+  auto backward = [&](const std::string &positions, const std::string &type,
+                      const std::string &result, const List &window, const List &strides,
+                      const List &dilations, const List &pads) {
+    cases.push_back({"graph.max_pool_backward",
+                     {positions + "x" + type, positions + "xi8"},
+                     "window = " + ints(window) + ", strides = " + ints(strides) +
+                         ", dilations = " + ints(dilations) + ", pads = " + ints(pads),
+                     result + "x" + type,
+                     {{}, {Data::Index, elementCount(window)}}});
+  };
+  backward("3x2x7", "f32", "3x2x14", {3}, {2}, {1}, {1, 1});
+  backward("1x1x7", "f32", "1x1x13", {3}, {2}, {1}, {1, 1});
+  backward("1x2x6", "f32", "1x2x12", {3}, {2}, {1}, {0, 0});
+  backward("1x1x4x4", "f32", "1x1x5x6", {3, 2}, {1, 2}, {1, 1}, {1, 1, 0, 1});
+  backward("2x1x11", "f32", "2x1x11", {3}, {1}, {2}, {2, 2});
+  backward("1x1x4", "f32", "1x1x15", {4}, {3}, {2}, {1, 1});
+  backward("1x2x6", "f16", "1x2x6", {3}, {1}, {1}, {1, 1});
   return cases;
 }
 

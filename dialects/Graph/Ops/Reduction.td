@@ -125,7 +125,8 @@ def Graph_MaxPoolOp : Graph_InferredOp<"max_pool", [DeclareOpInterfaceMethods<Di
     `taps` counts the elements of a window row by row, those outside of the image too,
     which are the least number of the type. Of equal elements the first is taken, of NaNs
     the last. `pads` as in conv. The place of the element in the operand follows from the
-    window's place and the tap, so that the op does not know where its rank is.
+    window's place and the tap, so that the op does not know where its rank is. A tap of
+    a window of at most 128 elements is an i8, of larger ones an i32.
 
     Windows whose taps are not wanted are those of `graph.pool`.
   }];
@@ -134,8 +135,40 @@ def Graph_MaxPoolOp : Graph_InferredOp<"max_pool", [DeclareOpInterfaceMethods<Di
                        DenseI64ArrayAttr:$pads);
   let results = (outs Graph_Tensor:$largest, Graph_Tensor:$taps);
   let elementType = [{ {::mlir::getElementTypeOrSelf(operands[0].getType()),
-                        ::mlir::IntegerType::get(context, 64)} }];
+                        ::partita::graph::detail::tapType(context,
+                                                          adaptor.getWindow())} }];
   let extraClassDeclaration = inferred # [{
+    int64_t getFlops();
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
+  }];
+}
+
+def Graph_MaxPoolBackwardOp : Graph_ShapedOp<"max_pool_backward"> {
+  let kernel = "::partita::graph::detail::maxPoolBackwardFacts(*this)";
+  let summary = "Gradient of a maximum over windows by its operand";
+  let description = [{
+    Of the max_pool with these attributes whose operand has the shape given, whose second
+    result is `taps`, and whose first result has the cotangent [N, C, positions…]. An
+    element is the sum of the cotangents of the windows whose tap it is, in the order of
+    the windows; zero where there is none. Of `pads` only the low ones count:
+
+    ```mlir
+    %g = graph.max_pool_backward %cotangent, %taps {window = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>}
+         : (tensor<16x64x56x56xf32>, tensor<16x64x56x56xi8>) -> tensor<16x64x112x112xf32>
+    ```
+  }] # proof;
+  let whole = "The place of an element modulo the stride, which says which windows it is "
+              "in, as in conv_transpose. Nothing is lost by it: an element looks at its "
+              "few windows alone, and batch, channels and groups of places split.";
+  let arguments = (ins Graph_Tensor:$cotangent, Graph_Tensor:$taps,
+                       DenseI64ArrayAttr:$window, DenseI64ArrayAttr:$strides,
+                       DenseI64ArrayAttr:$dilations, DenseI64ArrayAttr:$pads);
+  let linear = [LinearSum<[0]>];
+  let hasVerifier = 1;
+  let extraClassDeclaration = shaped # [{
     int64_t getFlops();
     ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
                                         ::mlir::ValueRange operands,

@@ -116,11 +116,17 @@ private:
         auto &made =
             std::get<loop::Reduction>(local.factors[static_cast<size_t>(piece)].what);
         made.reduce = stated->reduce;
-        if (made.window)
+        if (made.window) {
           made.window->outside = window.outside;
+          made.window->operands = window.operands;
+        }
       }
-    } else
+    } else {
       addSpatialDim(local, dim, window.outside, inOperands.back(), inResults.back());
+      for (int32_t piece : inOperands.back())
+        if (loop::Window *made = local.factors[static_cast<size_t>(piece)].window())
+          made->operands = window.operands;
+    }
   }
 
   static TensorFactors mapped(const TensorFactors &tensor,

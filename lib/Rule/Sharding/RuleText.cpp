@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 using namespace partita;
 
@@ -34,8 +35,11 @@ static std::string indexText(int32_t operand, bool localized) {
 
 static std::string windowText(const loop::Window &window) {
   std::string text = " window " + std::string(name(window.outside));
-  if (window.operand != 0)
-    text += listText({window.operand});
+  if (window.operand != 0 || window.operands != 1) {
+    std::vector<int32_t> numbers(static_cast<size_t>(window.operands));
+    std::iota(numbers.begin(), numbers.end(), window.operand);
+    text += listText(numbers);
+  }
   text += " of " + std::to_string(window.input);
   auto number = [&](const char *label, int64_t value, int64_t plain) {
     if (value != plain)
@@ -224,12 +228,14 @@ private:
       return tl::unexpected(outside.error());
     w.outside = *outside;
     if (in.eat("(")) {
-      auto operand = in.integer();
-      if (!operand)
-        return tl::unexpected(operand.error());
-      w.operand = static_cast<int32_t>(*operand);
-      if (!in.eat(")"))
-        return in.fail("expected )");
+      std::vector<int32_t> numbers;
+      if (auto ok = listBehind(numbers); !ok)
+        return ok;
+      w.operand = numbers[0];
+      w.operands = static_cast<int32_t>(numbers.size());
+      for (size_t i = 0; i < numbers.size(); ++i)
+        if (numbers[i] != w.operand + static_cast<int32_t>(i))
+          return in.fail("expected operands that follow one another");
     }
     for (auto [label, value] : {std::pair<const char *, int64_t *>("of", &w.input),
                                 {"stride", &w.stride},
@@ -246,8 +252,11 @@ private:
   }
 
   Expected<void> list(std::vector<int32_t> &into) {
-    if (!in.eat("("))
-      return in.fail("expected (");
+    return in.eat("(") ? listBehind(into) : in.fail("expected (");
+  }
+
+  /// The numbers behind an open parenthesis, and the closed one.
+  Expected<void> listBehind(std::vector<int32_t> &into) {
     do {
       auto number = in.integer();
       if (!number)

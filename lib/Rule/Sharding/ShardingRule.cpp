@@ -80,9 +80,10 @@ Expected<void> ShardingRule::verify() const {
   for (size_t f = 0; f < factors.size(); ++f)
     if (const loop::Window *window = factors[f].window();
         window &&
-        (window->operand < 0 || static_cast<size_t>(window->operand) >= operands.size()))
+        (window->operand < 0 || window->operands < 1 ||
+         window->operand + window->operands > static_cast<int32_t>(operands.size())))
       return makeError("factor " + std::to_string(f) + " reads windows of operand " +
-                       std::to_string(window->operand));
+                       std::to_string(window->operand + window->operands - 1));
   for (const LinearSet &set : linear)
     for (int32_t o : set.operands)
       if (o < 0 || o >= static_cast<int32_t>(operands.size()))

@@ -1,6 +1,44 @@
 // Verifiers name the operand, dim and sizes that do not fit.
 // RUN: partita-opt %s --split-input-file --verify-diagnostics
 
+func.func @wide_taps(%g: tensor<1x2x4xf32>, %taps: tensor<1x2x4xi64>) {
+  // expected-error@+1 {{has taps of 'i64', those of its windows are 'i8'}}
+  %0 = graph.max_pool_backward %g, %taps {window = array<i64: 2>, strides = array<i64: 2>, dilations = array<i64: 1>, pads = array<i64: 0, 0>} : (tensor<1x2x4xf32>, tensor<1x2x4xi64>) -> tensor<1x2x8xf32>
+  return
+}
+
+// -----
+
+// expected-note@+2 {{operand 0, 'tensor<1x2x4xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<1x2x4xi8>', comes from here}}
+func.func @other_channels(%g: tensor<1x2x4xf32>, %taps: tensor<1x2x4xi8>) {
+  // expected-error@+1 {{dim 1 of the cotangent has size 2, that of the result 3}}
+  %0 = graph.max_pool_backward %g, %taps {window = array<i64: 2>, strides = array<i64: 2>, dilations = array<i64: 1>, pads = array<i64: 0, 0>} : (tensor<1x2x4xf32>, tensor<1x2x4xi8>) -> tensor<1x3x8xf32>
+  return
+}
+
+// -----
+
+// expected-note@+2 {{operand 0, 'tensor<1x2x4xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<1x2x4xi8>', comes from here}}
+func.func @short_window(%g: tensor<1x2x4xf32>, %taps: tensor<1x2x4xi8>) {
+  // expected-error@+1 {{window, strides, dilations and pads do not fit a result of rank 3}}
+  %0 = graph.max_pool_backward %g, %taps {window = array<i64: 2>, strides = array<i64: 2>, dilations = array<i64: 1>, pads = array<i64: 0>} : (tensor<1x2x4xf32>, tensor<1x2x4xi8>) -> tensor<1x2x8xf32>
+  return
+}
+
+// -----
+
+// expected-note@+2 {{operand 0, 'tensor<1x2x4xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<1x2x4xi8>', comes from here}}
+func.func @no_stride(%g: tensor<1x2x4xf32>, %taps: tensor<1x2x4xi8>) {
+  // expected-error@+1 {{spatial dim 0 has a window, stride or dilation below 1}}
+  %0 = graph.max_pool_backward %g, %taps {window = array<i64: 2>, strides = array<i64: 0>, dilations = array<i64: 1>, pads = array<i64: 0, 0>} : (tensor<1x2x4xf32>, tensor<1x2x4xi8>) -> tensor<1x2x8xf32>
+  return
+}
+
+// -----
+
 // expected-note@+2 {{operand 0, 'tensor<2x3xf32>', comes from here}}
 // expected-note@+1 {{operand 1, 'tensor<2xf32>', comes from here}}
 func.func @broadcast(%x: tensor<2x3xf32>, %y: tensor<2xf32>) {

@@ -46,6 +46,16 @@ func.func @filter_gradient(%x: tensor<2x4x8x8xf32>, %g: tensor<2x6x4x4xf32>) -> 
   return %0 : tensor<6x2x3x3xf32>
 }
 
+// CHECK-LABEL: func.func @largest
+func.func @largest(%x: tensor<2x4x9x8xf32>, %g: tensor<2x4x5x4xf32>) -> tensor<2x4x9x8xf32> {
+  // A tap is as small as the window allows.
+  // CHECK: graph.max_pool {{.*}} -> (tensor<2x4x5x4xf32>, tensor<2x4x5x4xi8>)
+  // CHECK: graph.max_pool_backward {{.*}} -> tensor<2x4x9x8xf32>
+  %0, %1 = graph.max_pool %x {window = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x4x9x8xf32>) -> (tensor<2x4x5x4xf32>, tensor<2x4x5x4xi8>)
+  %2 = graph.max_pool_backward %g, %1 {window = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x4x5x4xf32>, tensor<2x4x5x4xi8>) -> tensor<2x4x9x8xf32>
+  return %2 : tensor<2x4x9x8xf32>
+}
+
 // CHECK-LABEL: func.func @windows
 func.func @windows(%x: tensor<1x4x8x8xf32>, %w: tensor<6x2x3x3xf32>) -> tensor<1x6x4x4xf32> {
   // CHECK: graph.conv {{.*}}group = 2 : i64

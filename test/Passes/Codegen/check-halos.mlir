@@ -49,6 +49,12 @@ module attributes {dist.mesh = #mesh} {
     %0 = graph.conv_transpose %x, %w {strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, output_padding = array<i64: 1, 0>, dist.strategy = #dist.strategy<#mesh, {c: {7/9: h}}>} : (tensor<1x4x7x5xf32>, tensor<4x3x3x3xf32>) -> tensor<1x3x14x5xf32>
     return %0 : tensor<1x3x14x5xf32>
   }
+  // Both operands are read through windows of one place.
+  func.func @largest(%g: tensor<1x4x7x5xf32> {dist.layout = #dist.layout<#mesh, [{1}, {4}, {7/9: h}, {5}]>}, %x: tensor<1x4x14x5xf32>) -> tensor<1x4x14x5xf32> {
+    %0, %taps = graph.max_pool %x {window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<1x4x14x5xf32>) -> (tensor<1x4x7x5xf32>, tensor<1x4x7x5xi8>)
+    %1 = graph.max_pool_backward %g, %taps {window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: {7/9: h}}>} : (tensor<1x4x7x5xf32>, tensor<1x4x7x5xi8>) -> tensor<1x4x14x5xf32>
+    return %1 : tensor<1x4x14x5xf32>
+  }
   func.func @half(%x: tensor<1x4x9x6xf16> {dist.layout = #dist.layout<#mesh, [{1}, {4}, {9: h}, {6}]>}) -> tensor<1x8x9x6xf16> {
     %w = graph.weight "s" : tensor<8x4x3x3xf16>
     %0 = graph.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: h, e: w}>} : (tensor<1x4x9x6xf16>, tensor<8x4x3x3xf16>) -> tensor<1x8x9x6xf16>

@@ -141,6 +141,33 @@ TEST_CASE("positions that are summed: one operand has windows, the other its blo
   CHECK(other.verify().error().message == "factor 1 reads windows of operand 2");
 }
 
+TEST_CASE("operands that are read through the same windows have a buffer each") {
+  Mesh mesh = *Mesh::parse("h=4");
+  const char *text = "c y, c y -> c y {c=2, y=7 window sum(0, 1) of 13 stride 2 "
+                     "kernel_extent 3 low 1}";
+  ShardingRule rule = *ShardingRule::read(text);
+  CHECK(rule.str() == text);
+  CHECK(*ShardingRule::read(rule.str()) == rule);
+  Strategy strategy = *Strategy::parse("{y: {7/8: h}}", mesh, rule);
+  REQUIRE(verifyStrategy(mesh, rule, strategy));
+  for (size_t operand : {0, 1}) {
+    CHECK(operandLayout(rule, strategy, operand).str(mesh) == "[{2}, {13/16: h}]");
+    auto halo = operandHalo(rule, strategy, operand);
+    REQUIRE(halo);
+    CHECK(halo->windows == std::vector<HaloWindow>{{1, 2, 3, 1}});
+  }
+  CHECK(
+      equalUpToNames(localRule(rule, strategy),
+                     *ShardingRule::read("c y, c y -> c y {c=2, y=2 window sum(0, 1) of "
+                                         "5 stride 2 kernel_extent 3}")));
+  rule.factors[1].window()->operands = 3;
+  CHECK(rule.verify().error().message == "factor 1 reads windows of operand 2");
+  CHECK(ShardingRule::read("y, y -> y {y=7 window sum(0, 2) of 13}")
+            .error()
+            .message.find("expected operands that follow one another") !=
+        std::string::npos);
+}
+
 TEST_CASE("a split window asks for the operand over the same axes, and for its buffer") {
   Mesh mesh = *Mesh::parse("h=4,tp=2");
   ShardingRule rule;

@@ -51,14 +51,20 @@ std::string_view name(FactorKind kind);
 /// What a loop is to its op: one struct per kind, with what only this kind has.
 namespace loop {
 
-/// How one operand is read along a loop over positions: position i reads the elements
+/// How an operand, or several neighbours alike, is read along a loop over positions:
+/// position i reads the elements
 /// [i·stride − low, i·stride − low + kernelExtent) of a dim of `input` elements; outside
 /// of it stands the neutral element of `outside`. Other operands have element i there. As
 /// the kind of a loop: a parallel one that is read so.
 struct Window {
   ReduceKind outside = ReduceKind::Sum;
   int64_t input = 1, stride = 1, kernelExtent = 1, low = 0;
-  int32_t operand = 0;
+  /// The first operand that is read so, and how many are.
+  int32_t operand = 0, operands = 1;
+
+  bool reads(int32_t number) const {
+    return number >= operand && number < operand + operands;
+  }
   bool operator==(const Window &) const = default;
 };
 
@@ -84,7 +90,7 @@ struct Reduction {
   int32_t index = -1;
   /// Of a local op with `index`: the operand holds places in the rank's block already.
   bool localized = false;
-  /// The loop runs over positions, of which one operand has windows.
+  /// The loop runs over positions, of which an operand has windows.
   std::optional<Window> window = {};
   bool operator==(const Reduction &) const = default;
 };
@@ -107,7 +113,7 @@ struct Factor {
   /// What only a reduction has; null for loops of another kind.
   const loop::Reduction *reduction() const { return std::get_if<loop::Reduction>(&what); }
   loop::Reduction *reduction() { return std::get_if<loop::Reduction>(&what); }
-  /// The windows through which one operand is read; null if none is.
+  /// The windows through which operands are read; null if none is.
   const loop::Window *window() const {
     if (const loop::Reduction *sum = reduction())
       return sum->window ? &*sum->window : nullptr;
@@ -119,7 +125,7 @@ struct Factor {
   /// Those of this operand (-1: a result, which has none).
   const loop::Window *windowOf(int32_t operand) const {
     const loop::Window *found = window();
-    return found && found->operand == operand ? found : nullptr;
+    return found && found->reads(operand) ? found : nullptr;
   }
   /// Whether the elements of this operand are indices of the loop.
   bool isIndexedBy(size_t operand) const {
