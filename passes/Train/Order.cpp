@@ -10,6 +10,31 @@ using namespace partita;
 using namespace partita::graph;
 using namespace partita::train;
 
+static bool hasWindowsOf(PoolOp a, MaxPoolOp b) {
+  return a.getKind() == PoolKind::Max && a.getWindow() == b.getWindow() &&
+         a.getStrides() == b.getStrides() && a.getDilations() == b.getDilations() &&
+         a.getPads() == b.getPads();
+}
+
+void train::findTapsForward(Block &block) {
+  for (MaxPoolOp taps : llvm::make_early_inc_range(block.getOps<MaxPoolOp>())) {
+    if (dist::phaseOf(taps.getOperation()) == Phase::Forward)
+      continue;
+    for (Operation *reader : taps.getInput().getUsers()) {
+      auto pool = dyn_cast<PoolOp>(reader);
+      if (!pool || pool->getBlock() != &block || !hasWindowsOf(pool, taps) ||
+          dist::phaseOf(pool.getOperation()) != Phase::Forward)
+        continue;
+      taps->moveBefore(pool);
+      taps->setDiscardableAttrs(pool->getDiscardableAttrDictionary());
+      taps->setLoc(pool->getLoc());
+      pool.getResult().replaceAllUsesWith(taps.getLargest());
+      pool->erase();
+      break;
+    }
+  }
+}
+
 void train::mergeAcrossPhases(Block &block) {
   auto isEqual = [](Operation *a, Operation *b) {
     auto attrs = [](Operation *op) {
@@ -38,6 +63,14 @@ void train::mergeAcrossPhases(Block &block) {
   }
 }
 
+/// Tells if the value is a sum over rows, or a view of one.
+static bool isSumOfRows(Value value) {
+  Operation *op = value.getDefiningOp();
+  while (op && kernelFactsOf(op).kind == kernels::OpKind::View)
+    op = op->getOperand(0).getDefiningOp();
+  return op && kernelFactsOf(op).reducesRow;
+}
+
 void train::updateEarly(Block &block) {
   DenseMap<Operation *, size_t> place;
   std::vector<Operation *> ops;
@@ -46,6 +79,19 @@ void train::updateEarly(Block &block) {
     ops.push_back(&op);
   }
   auto isUpdate = [](Operation *op) { return dist::phaseOf(op) == Phase::Update; };
+  // Behind the kernels from here on, up to a call.
+  auto kernelsEnd = [&](size_t i) {
+    size_t end = i;
+    for (; i < ops.size(); ++i) {
+      const kernels::OpFacts facts = kernelFactsOf(ops[i]);
+      if (isUpdate(ops[i]) || ops[i]->getNumOperands() == 0)
+        continue;
+      if (!facts.isFusable() && facts.kind != kernels::OpKind::View)
+        break;
+      end = i + 1;
+    }
+    return end;
+  };
   // Behind ops[i], in order; those of -1 at the beginning.
   std::vector<std::vector<Operation *>> behind(ops.size() + 1);
   DenseMap<Operation *, size_t> anchors; // one more than the place
@@ -55,8 +101,11 @@ void train::updateEarly(Block &block) {
     size_t anchor = 0;
     for (Value operand : op->getOperands()) {
       Operation *from = operand.getDefiningOp();
-      if (from)
-        anchor = std::max(anchor, anchors.count(from) ? anchors[from] : place[from] + 1);
+      if (from && anchors.count(from))
+        anchor = std::max(anchor, anchors[from]);
+      else if (from)
+        anchor = std::max(anchor, isSumOfRows(operand) ? kernelsEnd(place[from] + 1)
+                                                       : place[from] + 1);
       else
         for (Operation *reader : operand.getUsers())
           if (reader->getBlock() == &block && place.count(reader) && !isUpdate(reader))

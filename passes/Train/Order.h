@@ -11,6 +11,10 @@ namespace partita::train {
 /// backward pass: that of the op which stands first.
 void mergeAcrossPhases(mlir::Block &block);
 
+/// Lets the forward pass find the taps of a maximum over windows, for which the gradient
+/// has an op of its own: what the windows read is not read again, and kept for nobody.
+void findTapsForward(mlir::Block &block);
+
 /// Sums of the backward pass lose what is 0 in them: a norm's offsets x − mean(x), times
 /// what all that is summed has alike, add up to 0. So the cotangent of a mean,
 /// −Σ (dy·s + o·k), is −s · Σ dy: it does not wait for k, which is a sum over dy itself,
@@ -21,7 +25,9 @@ void dropCenteredSums(mlir::Block &block);
 
 /// Moves each op of the update to where it can run first: behind its operands, and, as a
 /// state is written in place, behind those who read what the state was. So a gradient
-/// lives until its update, not until the end.
+/// lives until its update, not until the end. A sum over rows, of a bias or a scale,
+/// waits for the kernels in front of the next call, which may have others of the same
+/// rows.
 void updateEarly(mlir::Block &block);
 
 } // namespace partita::train

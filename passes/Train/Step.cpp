@@ -117,6 +117,7 @@ void StepBuilder::merge() {
   end->setOperands(live);
   dropCenteredSums(main.front());
   mergeAcrossPhases(main.front());
+  findTapsForward(main.front());
   auto next = end->operand_begin();
   loss = *next++;
   for (Parameter &p : parameters)
