@@ -10,17 +10,20 @@
 //   launches, written             kernels and calls that the price counts, and the bytes
 //                                 that it takes them to store
 //   memory                        bytes that the search expects at the peak
-//   grouped                       kernels and calls of search::localProgram, by
-//                                 kernels::group without attentions
+//   grouped-kernels, grouped-calls, grouped-stored
+//                                 kernels and calls of search::localProgram by
+//                                 kernels::group, and the bytes that they store
 //   unlike                        ops in which that program differs from the partitioned
 //                                 one; with --tell-unlike the first three are told
 //   kernels, calls, stored        the same of the program that was formed
+//   attentions, copies            of these kernels those of attentions, and those that
+//                                 move elements and compute nothing
 //   distinct, tasks               its different kernels, and all its tasks
 //   weights, packed, states, arena, live, scratch
 //                                 its bytes: `live` is the most of the arena that is in
 //                                 use at one time, `scratch` the engines' part of that
 //
-// All but the last three lines' figures are known before code generation.
+// All but the last four lines' figures are known before code generation.
 //
 //===----------------------------------------------------------------------===//
 #include "CompareLocal.h"
@@ -28,7 +31,7 @@
 #include "common/CommandOptions.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Files/File.h"
-#include "partita/Kernels/Group.h"
+#include "partita/Kernels/Launches.h"
 #include "partita/Search/Memory.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -70,16 +73,16 @@ static void addPredicted(search::Timing &timing, const search::Decided &plan,
 }
 
 /// Kernels and calls of one rank's program as it is expected.
-static int64_t groupedLaunches(const std::vector<search::LocalFunction> &functions) {
-  int64_t launches = 0;
-  for (const search::LocalFunction &function : functions) {
-    kernels::Grouping grouping = kernels::group(function.program, kernels::cpu);
-    for (const kernels::Group &group : grouping.groups)
-      launches += elementCount(group.domain) == 0 ? 0 : function.trips;
-    for (const kernels::LocalOp &op : function.program.ops)
-      launches += op.facts.kind == kernels::OpKind::Engine ? function.trips : 0;
-  }
-  return launches;
+static void addGrouped(const std::vector<search::LocalFunction> &functions,
+                       Figures &figures) {
+  kernels::Launches all;
+  for (const search::LocalFunction &function : functions)
+    all.add(kernels::launchesOf(function.program,
+                                kernels::group(function.program, kernels::cpu)),
+            function.trips);
+  figures.emplace_back("grouped-kernels", all.kernels);
+  figures.emplace_back("grouped-calls", all.calls);
+  figures.emplace_back("grouped-stored", all.bytesWritten);
 }
 
 /// Figures of a decided program whose conversions are no ops yet.
@@ -125,9 +128,11 @@ static void addFormed(const ProgramNeeds &needs, Figures &figures) {
     if (kind == memoryKindName(MemoryKind::Workspace))
       scratch = bytes;
   }
-  figures.emplace_back("kernels", needs.kernelLaunches);
-  figures.emplace_back("calls", needs.engineCalls);
-  figures.emplace_back("stored", needs.bytesWritten);
+  figures.emplace_back("kernels", needs.launches.kernels);
+  figures.emplace_back("calls", needs.launches.calls);
+  figures.emplace_back("stored", needs.launches.bytesWritten);
+  figures.emplace_back("attentions", needs.launches.attentions);
+  figures.emplace_back("copies", needs.launches.copies);
   figures.emplace_back("distinct", needs.numKernels);
   figures.emplace_back("tasks", needs.numTasks);
   figures.emplace_back("weights", memory.weights);
@@ -163,7 +168,7 @@ static Expected<Figures> figuresOf(const Request &request, const std::string &sa
       dist::priceOfConversions(compiler.module->lookupSymbol<func::FuncOp>("main"));
   ok = compiler.partition();
   if (ok) {
-    figures.emplace_back("grouped", groupedLaunches(local));
+    addGrouped(local, figures);
     figures.emplace_back(
         "unlike", opsUnlike(local, compiler.module->lookupSymbol<func::FuncOp>("main"),
                             tellUnlike));
