@@ -57,6 +57,13 @@ kernels::OpFacts reductionFacts(mlir::Operation *op);
 kernels::OpFacts scatterFacts(mlir::Operation *op);
 kernels::OpFacts suppressFacts();
 kernels::OpFacts treesFacts(mlir::Operation *op);
+kernels::OpFacts softmaxFacts(mlir::Operation *op);
+kernels::OpFacts contractFacts(mlir::Operation *op);
+kernels::OpFacts joinFacts(mlir::Operation *op);
+/// Facts of a pad; those of one that mirrors say nothing of its copies.
+kernels::OpFacts padFacts(mlir::Operation *op);
+kernels::OpFacts pointwiseFacts(const Payload &payload, kernels::OpRole role,
+                                kernels::Post post, double alpha = 0, double beta = 0);
 /// Kernel steps of an op in which each element of a row waits for the one before.
 int64_t runningSteps(mlir::Value result);
 

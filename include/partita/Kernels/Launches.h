@@ -22,8 +22,9 @@ struct Launches {
   }
 };
 
-/// Launches of one run of the program, by its groups.
-Launches launchesOf(const LocalProgram &program, const Grouping &grouping);
+/// Launches of one run of the program, by its groups, calls and copies (Places.h).
+Launches launchesOf(const LocalProgram &program, const Grouping &grouping,
+                    const Target &target);
 
 } // namespace partita::kernels
 

@@ -10,9 +10,10 @@
 //   launches, written             kernels and calls that the price counts, and the bytes
 //                                 that it takes them to store
 //   memory                        bytes that the search expects at the peak
-//   grouped-kernels, grouped-calls, grouped-stored
+//   grouped-kernels, grouped-calls, grouped-stored, grouped-attentions, grouped-copies
 //                                 kernels and calls of search::localProgram by
-//                                 kernels::group, and the bytes that they store
+//                                 kernels::group, the bytes that they store, and of the
+//                                 kernels those of attentions and copies
 //   unlike                        ops in which that program differs from the partitioned
 //                                 one; with --tell-unlike the first three are told
 //   kernels, calls, stored        the same of the program that was formed
@@ -31,11 +32,13 @@
 #include "common/CommandOptions.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Files/File.h"
+#include "partita/Kernels/Attention.h"
 #include "partita/Kernels/Launches.h"
 #include "partita/Search/Memory.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/Recompute.h"
+#include "passes/Shard/Regather.h"
 #include "passes/Shard/SearchPlan.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -73,16 +76,20 @@ static void addPredicted(search::Timing &timing, const search::Decided &plan,
 }
 
 /// Kernels and calls of one rank's program as it is expected.
-static void addGrouped(const std::vector<search::LocalFunction> &functions,
-                       Figures &figures) {
+static void addGrouped(std::vector<search::LocalFunction> functions, Figures &figures) {
   kernels::Launches all;
-  for (const search::LocalFunction &function : functions)
+  for (search::LocalFunction &function : functions) {
+    kernels::takeAttentions(function.program, kernels::cpu);
     all.add(kernels::launchesOf(function.program,
-                                kernels::group(function.program, kernels::cpu)),
+                                kernels::group(function.program, kernels::cpu),
+                                kernels::cpu),
             function.trips);
+  }
   figures.emplace_back("grouped-kernels", all.kernels);
   figures.emplace_back("grouped-calls", all.calls);
   figures.emplace_back("grouped-stored", all.bytesWritten);
+  figures.emplace_back("grouped-attentions", all.attentions);
+  figures.emplace_back("grouped-copies", all.copies);
 }
 
 /// Figures of a decided program whose conversions are no ops yet.
@@ -116,6 +123,8 @@ static Expected<std::vector<search::LocalFunction>> addPriced(Compiler &compiler
   figures.emplace_back("peak-buffer", cost.peakBuffer);
   addPredicted(timing, plan, figures);
   figures.emplace_back("memory", search::memoryOf(timing, plan).peak());
+  // States in parts are read as conversions will: what is gathered may be given up.
+  regather(function, **flow, plan.strategies, plan.servings);
   return search::localProgram((*flow)->graph, plan);
 }
 
