@@ -62,6 +62,13 @@ kernels::OpFacts maxPoolBackwardFacts(mlir::Operation *op);
 mlir::Type tapType(mlir::MLIRContext *context, llvm::ArrayRef<int64_t> window);
 /// The most windows of `taps` elements that cover an element of the dim.
 int64_t windowsPerElement(int64_t taps, int64_t stride, int64_t dilation);
+kernels::OpFacts softmaxFacts(mlir::Operation *op);
+kernels::OpFacts contractFacts(mlir::Operation *op);
+kernels::OpFacts joinFacts(mlir::Operation *op);
+/// Facts of a pad; those of one that mirrors say nothing of its copies.
+kernels::OpFacts padFacts(mlir::Operation *op);
+kernels::OpFacts pointwiseFacts(mlir::Operation *op, kernels::OpRole role,
+                                kernels::Post post, double alpha = 0, double beta = 0);
 /// Kernel steps of an op in which each element of a row waits for the one before.
 int64_t runningSteps(mlir::Value result);
 

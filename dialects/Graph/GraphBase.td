@@ -142,9 +142,10 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Li
   string gradient = "";
   /// The function that engines may apply to what they have computed, and its parameters.
   code post = "None";
-  let kernel = "::partita::kernels::OpFacts::pointwise("
-               "::partita::graph::detail::payloadSteps(*this), "
-               "::partita::kernels::Post::" # post # ")";
+  /// The op as attentions know it (kernels::OpRole).
+  code role = "Other";
+  let kernel = "detail::pointwiseFacts(*this, ::partita::kernels::OpRole::" # role #
+               ", ::partita::kernels::Post::" # post # ")";
   let onnx = onnxName;
   let linear = sets;
   code elementType = [{ ::mlir::getElementTypeOrSelf(operands[0].getType()) }];

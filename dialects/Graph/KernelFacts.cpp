@@ -1,6 +1,8 @@
 //===- KernelFacts.cpp - How ops on rows are computed ---------------------===//
 #include "dialects/Graph/Graph.h"
 
+#include "llvm/ADT/StringMap.h"
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
@@ -58,5 +60,65 @@ kernels::OpFacts graph::detail::maxPoolBackwardFacts(Operation *op) {
   for (auto [taps, stride, dilation] :
        llvm::zip_equal(pool.getWindow(), pool.getStrides(), pool.getDilations()))
     facts.steps *= static_cast<double>(windowsPerElement(taps, stride, dilation));
+  return facts;
+}
+
+kernels::OpFacts graph::detail::softmaxFacts(Operation *op) {
+  kernels::OpFacts facts = rowFacts(op, cast<SoftmaxOp>(op).getAxis());
+  facts.role = kernels::OpRole::Softmax;
+  return facts;
+}
+
+/// Loops by number, in the order of their names' first use.
+kernels::OpFacts graph::detail::contractFacts(Operation *op) {
+  const Equation equation = cast<ContractOp>(op).getEquation();
+  llvm::StringMap<int64_t> known;
+  auto numbersOf = [&](const Equation::Tensor &tensor) {
+    std::vector<int64_t> numbers;
+    for (const auto &dim : tensor) {
+      for (const std::string &loop : dim)
+        numbers.push_back(
+            known.try_emplace(loop, static_cast<int64_t>(known.size())).first->second);
+      numbers.push_back(-1);
+    }
+    return numbers;
+  };
+  kernels::OpFacts facts = kernels::OpFacts::engine(true);
+  facts.role = kernels::OpRole::Contract;
+  for (const Equation::Tensor &tensor :
+       {equation.operands[0], equation.operands[1], equation.results[0]})
+    facts.numbers.push_back(numbersOf(tensor));
+  return facts;
+}
+
+kernels::OpFacts graph::detail::joinFacts(Operation *op) {
+  const size_t rank = shapeOf(op->getResult(0)).size();
+  return kernels::OpFacts::of(kernels::OpKind::Other, kernels::OpRole::Join,
+                              {{*normalizeAxis(cast<ConcatOp>(op).getAxis(), rank)}});
+}
+
+kernels::OpFacts graph::detail::padFacts(Operation *op) {
+  auto pad = cast<PadOp>(op);
+  if (pad.getMode() != PadMode::Constant)
+    return {};
+  return kernels::OpFacts::of(kernels::OpKind::Other, kernels::OpRole::Pad,
+                              {pad.getLow().vec(), pad.getHigh().vec()});
+}
+
+/// Plain operations, of which a few at a point cost no more than a load.
+static bool isCheap(const Payload &payload) {
+  return payload.flops() <= 4 && llvm::none_of(payload.nodes(), [](const ScalarNode &n) {
+           return (n.op >= ScalarOp::Exp && n.op <= ScalarOp::Cos) ||
+                  n.op == ScalarOp::Div || n.op == ScalarOp::Pow || n.op == ScalarOp::Mod;
+         });
+}
+
+kernels::OpFacts graph::detail::pointwiseFacts(Operation *op, kernels::OpRole role,
+                                               kernels::Post post, double alpha,
+                                               double beta) {
+  kernels::OpFacts facts =
+      kernels::OpFacts::pointwise(payloadSteps(op), post, alpha, beta);
+  facts.role = role;
+  facts.isCheap = isCheap(cast<PayloadOpInterface>(op).getPayload());
   return facts;
 }

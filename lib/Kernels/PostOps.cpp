@@ -107,6 +107,55 @@ static bool appendStep(std::vector<PostStep> &chain, PostStep step,
   return true;
 }
 
+/// How many of the last dims of a product's result only one of its operands has.
+static size_t columnsOf(const OpFacts &product) {
+  auto has = [&](size_t tensor, int64_t loop) {
+    return std::ranges::count(product.numbers[tensor], loop) != 0;
+  };
+  const std::vector<int64_t> &result = product.numbers[2];
+  size_t dims = 0;
+  std::optional<bool> isRight;
+  for (size_t i = result.size(); i-- > 0;) {
+    if (result[i] < 0) {
+      dims += i + 1 != result.size();
+      continue;
+    }
+    const bool inRight = has(1, result[i]);
+    if (inRight == has(0, result[i]) || isRight.value_or(inRight) != inRight)
+      return dims;
+    isRight = inRight;
+  }
+  return dims + !result.empty();
+}
+
+/// Tells whether the call takes the operand as it varies: a product, one along all dims
+/// or along columns (CallAbilities::broadcastsPosts).
+static bool takesOperand(const LocalProgram &program, int32_t engine, int32_t operand,
+                         const Target &target) {
+  const OpFacts &facts = program.op(engine).facts;
+  if (facts.role != OpRole::Contract || target.calls.broadcastsPosts)
+    return true;
+  auto producer = [&](int32_t value) { return program.value(value).producer; };
+  while (producer(operand) >= 0 &&
+         program.op(producer(operand)).facts.role == OpRole::Broadcast)
+    operand = program.op(producer(operand)).operands[0];
+  const std::vector<int64_t> &result = program.result(engine).shape;
+  const std::vector<int64_t> &own = program.value(operand).shape;
+  const size_t rank = result.size(), columns = columnsOf(facts);
+  auto varies = [&](size_t d) {
+    return result[d] != 1 && d + own.size() >= rank && own[d + own.size() - rank] != 1;
+  };
+  // Dims from the last one on, without a gap, and columns all.
+  size_t first = rank;
+  while (first > 0 && (result[first - 1] == 1 || varies(first - 1)))
+    --first;
+  bool isOfColumns = false, isElsewhere = false;
+  for (size_t d = 0; d < rank; ++d)
+    if (varies(d))
+      (d >= first && d + columns >= rank ? isOfColumns : isElsewhere) = true;
+  return first == 0 || (isOfColumns && !isElsewhere);
+}
+
 std::vector<PostStep> kernels::postChain(const LocalProgram &program, int32_t engine,
                                          const std::vector<int32_t> &callOf,
                                          const Target &target) {
@@ -123,7 +172,8 @@ std::vector<PostStep> kernels::postChain(const LocalProgram &program, int32_t en
       break;
     auto step = postStepOf(program, user, number, target);
     if (!step ||
-        (step->operand >= 0 && program.value(step->operand).type != value.type) ||
+        (step->operand >= 0 && (program.value(step->operand).type != value.type ||
+                                !takesOperand(program, engine, step->operand, target))) ||
         !appendStep(chain, std::move(*step), target))
       break;
     number = op.results[0];

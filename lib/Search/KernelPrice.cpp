@@ -2,7 +2,8 @@
 #include "partita/Search/KernelPrice.h"
 
 #include "partita/Cost/Compute.h"
-#include "partita/Kernels/Group.h"
+#include "partita/Kernels/Attention.h"
+#include "partita/Kernels/Places.h"
 #include "partita/Rule/Sharding/Price.h"
 #include "partita/Search/KernelTimeline.h"
 
@@ -23,6 +24,7 @@ kernels::Target search::kernelTarget(const Device &device, const Stack &stack) {
   target.launchSteps = device.launch * rate;
   target.farByte = rate / memory;
   target.farTensor = static_cast<double>(device.cache);
+  target.copiesOrders = false;
   if (device.matmul.functionsApart)
     target.posts = 0;
   if (stack.isEager) {
@@ -91,6 +93,9 @@ public:
       addGroup(static_cast<int32_t>(g), members[g]);
     for (size_t o = 0; o < program.ops.size(); ++o)
       addOp(static_cast<int32_t>(o));
+    for (const kernels::CopyKernel &copy : kernels::copiesOf(program, grouping, target))
+      add(copy.op, groupSeconds(device, 2 * static_cast<double>(copy.bytes), 0, 0),
+          Start::Kernel);
   }
 
   std::array<double, 3> seconds{}; ///< of one trip, by pass
@@ -100,6 +105,7 @@ public:
 private:
   void addGroup(int32_t number, const std::vector<int32_t> &members);
   void addOp(int32_t number);
+  void addInside(int32_t number);
   double bytesOf(int32_t value) const {
     const LocalValue &it = program.value(value);
     return static_cast<double>(elementCount(it.shape) * byteWidth(it.type));
@@ -109,14 +115,16 @@ private:
     const int32_t flow = function.flowValues[static_cast<size_t>(value)];
     return flow >= 0 && timing.isFar(flow);
   }
-  /// Adds what takes so long to the pass of the op; `isStarted` by the host.
-  void add(int32_t op, double time, bool isStarted) {
+  /// Who starts what takes time.
+  enum class Start : uint8_t { Nobody, Kernel, Call };
+  /// Adds what takes so long to the pass of the op.
+  void add(int32_t op, double time, Start start) {
     const int32_t flow = function.flowOps[static_cast<size_t>(op)];
     const auto pass =
         static_cast<size_t>(passOf(timing.graph.ops[static_cast<size_t>(flow)]));
     seconds[pass] += time;
-    launches[pass] += isStarted ? 1 : 0;
-    calls[pass] += isStarted && program.op(op).facts.kind == OpKind::Engine ? 1 : 0;
+    launches[pass] += start != Start::Nobody;
+    calls[pass] += start == Start::Call;
     kernels[static_cast<size_t>(op)] += picosOf(time);
   }
 
@@ -172,17 +180,37 @@ void FunctionPrice::addGroup(int32_t number, const std::vector<int32_t> &members
     bytes += bytesOf(value);
   // A device that says no rate has that of the arithmetic, which traffic hides.
   add(group.root, groupSeconds(device, bytes, device.pointwise > 0 ? operations : 0, far),
-      true);
+      Start::Kernel);
+}
+
+/// What a kernel of attention computes before its last product: nothing is started, nor
+/// moved.
+void FunctionPrice::addInside(int32_t number) {
+  const LocalOp &op = program.op(number);
+  const int32_t flow = function.flowOps[static_cast<size_t>(number)];
+  const Strategy &strategy = plan.strategies[static_cast<size_t>(flow)];
+  if (op.facts.kind == OpKind::Engine)
+    return add(number,
+               std::max(0.0, static_cast<double>(timing.call(flow, strategy)) * 1e-12 -
+                                 device.launch),
+               Start::Nobody);
+  if (!op.facts.isFusable() || device.pointwise <= 0)
+    return;
+  int64_t points = elementCount(program.value(op.results[0]).shape);
+  add(number, stepsAt(number) * static_cast<double>(points) / device.pointwiseRate(),
+      Start::Nobody);
 }
 
 void FunctionPrice::addOp(int32_t number) {
   const LocalOp &op = program.op(number);
   const auto at = static_cast<size_t>(number);
   const int32_t flow = function.flowOps[at];
+  if (op.attention == LocalOp::Attention::Inside)
+    return addInside(number);
   if (!function.isOwn[at])
     return;
   const Strategy &strategy = plan.strategies[static_cast<size_t>(flow)];
-  add(number, static_cast<double>(timing.masks(flow, strategy)) * 1e-12, false);
+  add(number, static_cast<double>(timing.masks(flow, strategy)) * 1e-12, Start::Nobody);
   if (op.facts.isFusable() || op.facts.kind == OpKind::View)
     return;
   if (op.facts.kind == OpKind::Engine || op.facts.kind == OpKind::Attention) {
@@ -191,7 +219,9 @@ void FunctionPrice::addOp(int32_t number) {
       if (post.operand >= 0)
         time += streamSeconds(device, bytesOf(post.operand),
                               isFar(post.operand) ? bytesOf(post.operand) : 0);
-    add(number, time, true);
+    const bool isCall =
+        op.facts.kind == OpKind::Engine && op.attention == LocalOp::Attention::None;
+    add(number, time, isCall ? Start::Call : Start::Kernel);
     return;
   }
   double written = 0, read = 0, far = 0;
@@ -203,7 +233,7 @@ void FunctionPrice::addOp(int32_t number) {
     far += isFar(value) ? moved : 0;
   }
   const double operations = device.pointwise > 0 ? timing.operations(flow, strategy) : 0;
-  add(number, groupSeconds(device, read + written, operations, far), true);
+  add(number, groupSeconds(device, read + written, operations, far), Start::Kernel);
 }
 
 /// Forward and backward pass take the longer of the device and its host, which runs ahead
@@ -259,7 +289,9 @@ PlanCost search::priceKernels(Timing &timing, const Decided &plan,
   cost.collectives = price.collectives;
   cost.peakBuffer = price.peakBytes;
   const Stack &stack = timing.placement.topology().stack;
-  for (const LocalFunction &function : localProgram(timing.graph, plan)) {
+  std::vector<LocalFunction> functions = localProgram(timing.graph, plan);
+  for (LocalFunction &function : functions) {
+    kernels::takeAttentions(function.program, target);
     gatherMoments(timing, function, cost);
     const FunctionPrice one(timing, plan, function, target);
     for (size_t pass = 0; pass < cost.passes.size(); ++pass) {

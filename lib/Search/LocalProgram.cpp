@@ -116,6 +116,7 @@ private:
   /// Makes one op of the sinks that were seen last: what ends a function, or runs some.
   int32_t takeSinks(int32_t at);
   void addEnd(int32_t number);
+  OpFacts localFacts(int32_t number, const std::vector<int32_t> &operands);
   void addCompute(int32_t number);
   void convertArguments();
   void convertResults(int32_t number);
@@ -124,7 +125,8 @@ private:
   int32_t newOp(int32_t at, OpFacts facts, Phase phase, std::vector<int32_t> operands,
                 std::vector<int32_t> results);
   /// The result of a new op that moves what it reads.
-  int32_t moved(int32_t at, int32_t value, int32_t from, Shape shape);
+  int32_t moved(int32_t at, int32_t value, int32_t from, Shape shape,
+                OpRole role = OpRole::Other);
   int32_t readSource(int32_t at, int32_t value, const Layout &layout);
   /// What `make` makes of the local value `from` (−1: of the file), once per layout.
   template <typename Make>
@@ -215,9 +217,10 @@ int32_t Builder::newOp(int32_t at, OpFacts facts, Phase phase,
   return program().addOp(std::move(made));
 }
 
-int32_t Builder::moved(int32_t at, int32_t value, int32_t from, Shape shape) {
+int32_t Builder::moved(int32_t at, int32_t value, int32_t from, Shape shape,
+                       OpRole role) {
   int32_t result = newValue(value, std::move(shape));
-  newOp(at, {}, Phase::Forward, {from}, {result});
+  newOp(at, OpFacts::of(OpKind::Other, role, {}), Phase::Forward, {from}, {result});
   return result;
 }
 
@@ -261,7 +264,9 @@ int32_t Builder::at(int32_t number, int32_t value, size_t node) {
   bool isRead = it.from == 0 && producer(value).kind == FlowKind::Source;
   int32_t from =
       isRead ? readSource(number, value, it.before) : at(number, value, it.from);
-  int32_t local = moved(number, value, from, it.shape);
+  int32_t local =
+      moved(number, value, from, it.shape,
+            std::holds_alternative<Halo>(it.step->what) ? OpRole::Window : OpRole::Other);
   LocalFunction &function = functions[open.back().function];
   function.steps.push_back(*it.step);
   function.steps.back().op = static_cast<int32_t>(function.program.ops.size()) - 1;
@@ -276,8 +281,9 @@ int32_t Builder::entryValue(int32_t number, int32_t value, const Tree::Entry &en
   if (producer(value).kind != FlowKind::Source || entry.service.from >= 0)
     return at(number, value, entry.node);
   int32_t read = readSource(number, value, entry.service.layout);
-  return entry.service.halo ? moved(number, value, read, entry.service.halo->shape())
-                            : read;
+  return entry.service.halo
+             ? moved(number, value, read, entry.service.halo->shape(), OpRole::Window)
+             : read;
 }
 
 int32_t Builder::operand(int32_t number, size_t operand) {
@@ -365,7 +371,7 @@ int32_t Builder::converted(int32_t number, int32_t value, int32_t from,
 int32_t Builder::combined(int32_t number, const FlowMoments &moments, const MomentOp &it,
                           std::vector<int32_t> operands) {
   using enum MomentOp::Kind;
-  OpFacts facts = OpFacts::of(OpKind::View);
+  OpFacts facts = OpFacts::of(OpKind::View, OpRole::Reshape, {});
   if (it.kind == Sum) {
     facts = op(moments.mean.sum).facts;
     facts.rowDims = it.axes;
@@ -375,7 +381,8 @@ int32_t Builder::combined(int32_t number, const FlowMoments &moments, const Mome
     facts = op(moments.square).facts;
   } else if (it.kind != Reshape) {
     facts = op(moments.distance).facts;
-    facts.post = it.kind == Add ? Post::Add : facts.post;
+    if (it.kind == Add)
+      facts.post = Post::Add, facts.role = OpRole::Add;
   }
   const int32_t value = moments.mean.value;
   if (it.kind == Divide || (it.kind == Multiply && operands.size() == 1)) {
@@ -473,6 +480,19 @@ void Builder::addEnd(int32_t number) {
   }
 }
 
+/// A slice of one of equal blocks begins there in each block that is split.
+OpFacts Builder::localFacts(int32_t number, const std::vector<int32_t> &operands) {
+  OpFacts facts = op(number).facts;
+  if (facts.role != OpRole::Slice)
+    return facts;
+  const Shape &whole = graph.values[static_cast<size_t>(op(number).operands[0])].shape;
+  const Shape &local = program().value(operands[0]).shape;
+  for (size_t d = 0; d < whole.size(); ++d)
+    if (whole[d] != local[d] && whole[d] != 0)
+      facts.numbers[0][d] = facts.numbers[0][d] * local[d] / whole[d];
+  return facts;
+}
+
 void Builder::addCompute(int32_t number) {
   if (replaced.count(number))
     return convertResults(number);
@@ -484,7 +504,8 @@ void Builder::addCompute(int32_t number) {
     results.push_back(newValue(value, produced(value).localShape()));
     tree(value).nodes[0].local = results.back();
   }
-  newOp(number, it.facts, it.phase, std::move(operands), std::move(results));
+  newOp(number, localFacts(number, operands), it.phase, std::move(operands),
+        std::move(results));
   functions[open.back().function].isOwn.back() = true;
   convertResults(number);
 }

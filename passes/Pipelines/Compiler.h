@@ -4,6 +4,7 @@
 
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Kernels/Launches.h"
 #include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/Price.h"
 #include "passes/Import/Import.h"
@@ -242,9 +243,8 @@ struct ProgramNeeds {
   int64_t bytes = 0;
   PlanMemory memory; ///< of the first program of a pipeline
   int64_t numTasks = 0;
-  int64_t numKernels = 0; ///< different ones
-  /// Kernels and engine calls that a request runs, and the bytes that these store.
-  int64_t kernelLaunches = 0, engineCalls = 0, bytesWritten = 0;
+  int64_t numKernels = 0;     ///< different ones
+  kernels::Launches launches; ///< of a request
 };
 Expected<ProgramNeeds> measureProgram(Compiler &compiler, const Request &request);
 

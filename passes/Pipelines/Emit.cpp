@@ -211,11 +211,7 @@ Expected<ProgramNeeds> partita::measureProgram(Compiler &compiler,
   auto report = codegen::measureEntry(entryOf(compiler, "main", request), **target, emit);
   if (!report)
     return tl::unexpected(compiler.firstError(report.error()));
-  return ProgramNeeds{static_cast<int64_t>(report->neededBytes),
-                      report->memory.front(),
+  return ProgramNeeds{static_cast<int64_t>(report->neededBytes), report->memory.front(),
                       static_cast<int64_t>(report->numTasks),
-                      static_cast<int64_t>(report->numKernels),
-                      report->launches.kernels,
-                      report->launches.calls,
-                      report->launches.bytesWritten};
+                      static_cast<int64_t>(report->numKernels), report->launches};
 }

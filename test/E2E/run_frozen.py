@@ -193,6 +193,16 @@ def difference(old, new, same_processor):
     return ", ".join(texts)
 
 
+def tell_misses(measured):
+    """Prints in how many rows kernels, calls or bytes are not those of the groups."""
+    formed = [figures for figures in measured.values() if "kernels" in figures]
+    missed = {name: [row for row in formed if row[name] != row[f"grouped-{name}"]]
+              for name in ("kernels", "calls", "stored")}
+    rows = [row for row in formed if any(row in rows for rows in missed.values())]
+    print(f"{len(rows)} of {len(formed)} programs are not as grouped: "
+          + ", ".join(f"{len(rows)} in {name}" for name, rows in missed.items()))
+
+
 def measure_all(bench, rows, jobs):
     measured = {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -246,6 +256,7 @@ def main():
     for row in frozen.keys() - set(everything):
         failures += 1
         print(f"{' '.join(row)}: the file has this row, the suite has not")
+    tell_misses(measured)
     print(f"{len(measured)} rows, {failures} differ", flush=True)
     if arguments.write:
         if any("error" in figures for figures in measured.values()):

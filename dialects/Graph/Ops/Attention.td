@@ -47,7 +47,8 @@ def Graph_AttentionOp : Graph_InferredOp<"attention", [DeclareOpInterfaceMethods
 }
 
 class Graph_AttentionGradientOp<string mnemonic> : Graph_InferredOp<mnemonic> {
-  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Attention)";
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Attention, "
+               "::partita::kernels::OpRole::AttentionGradient, {})";
   let arguments = !con((ins Graph_Tensor:$q, Graph_Tensor:$k, Graph_Tensor:$v,
                             Graph_Tensor:$largest, Graph_Tensor:$sum,
                             Graph_Tensor:$cotangent, Graph_Tensor:$delta),

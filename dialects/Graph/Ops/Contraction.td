@@ -10,7 +10,7 @@ defvar sumType = [{
                     : ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
 
 def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::engine(true)";
+  let kernel = "detail::contractFacts(*this)";
   let summary = "Sum of products by an einsum-like equation";
   let description = [{
     Matrix multiplication in every form that exporters write it, transposed, batched or
@@ -78,7 +78,8 @@ def Graph_ContractBlocksOp : Graph_InferredOp<"contract_blocks"> {
 }
 
 def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::engine(true, true)";
+  let kernel = "::partita::kernels::OpFacts::image(::partita::kernels::OpFacts::engine(true, true), "
+               "1, true)";
   let summary = "Convolution of [N, C, spatial…] by [O, C/group, kernel…]";
   let description = [{
     `pads` holds the low pads of every spatial dim, then the high ones; they may be
@@ -105,7 +106,8 @@ def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<Different
 }
 
 def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::engine(false)";
+  let kernel = "::partita::kernels::OpFacts::image(::partita::kernels::OpFacts::engine(false), "
+               "1, true)";
   let summary = "Transposed convolution of [N, C, spatial…] by [C, O/group, kernel…]";
   let description = [{
     `pads` cut the result, the low ones of every spatial dim first; `output_padding` adds
@@ -131,7 +133,8 @@ def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose", [DeclareOpInterfa
 }
 
 def Graph_ConvBackwardFilterOp : Graph_ShapedOp<"conv_backward_filter", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::engine(false)";
+  let kernel = "::partita::kernels::OpFacts::image(::partita::kernels::OpFacts::engine(false), "
+               "3, false)";
   let summary = "Gradient of a convolution by its filter [O, C/group, kernel…]";
   let description = [{
     Of the convolution of `input` [N, C, spatial…] with these attributes whose result, a

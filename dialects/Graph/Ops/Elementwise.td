@@ -117,6 +117,7 @@ def Graph_GeluTanhOp : Graph_UnaryOp<
 def Graph_SoftsignOp : Graph_UnaryOp<"softsign", "Softsign", "x / (1 + abs(x))", []>;
 def Graph_NotOp : Graph_UnaryOp<"not", "Not", "!x", []>;
 def Graph_IsNaNOp : Graph_UnaryOp<"isnan", "IsNaN", "isnan(x)", []> {
+  let role = "IsNaN";
   let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
 }
 
@@ -160,6 +161,7 @@ def Graph_AddOp : Graph_BinaryOp<"add", "Add", "x + y",
                                   LinearMax<[1], [IfFloat]>, LinearMin<[0], [IfFloat]>,
                                   LinearMin<[1], [IfFloat]>]> {
   let post = "Add";
+  let role = "Add";
   let hasFolder = 1;
 }
 def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y",
@@ -171,6 +173,7 @@ def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y",
 def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y",
                                  [LinearSum<[0]>, LinearSum<[1]>, LinearProd<[0, 1]>]> {
   let post = "Mul";
+  let role = "Mul";
   let hasFolder = 1;
 }
 // An integer divisor read from padding could be zero, which traps.
@@ -188,6 +191,7 @@ class Graph_DivisionOp<string mnemonic, string onnx, string text, list<Linear> s
 def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y",
                                    [LinearSum<[0], [IfFloat]>,
                                     LinearProd<[0, 1], [IfFloat]>]> {
+  let role = "Div";
   let hasFolder = 1;
 }
 def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", []>;
@@ -232,6 +236,7 @@ def Graph_WhereOp : Graph_ElementwiseOp<
     "where", "Where", "select(x, y, z)",
     [LinearSum<[1, 2]>, LinearMax<[1]>, LinearMax<[2]>, LinearMax<[1, 2]>,
      LinearMin<[1]>, LinearMin<[2]>, LinearMin<[1, 2]>, LinearProd<[1, 2]>]> {
+  let role = "Where";
   let arguments = (ins Graph_Tensor:$condition, Graph_Tensor:$then, Graph_Tensor:$other);
   let elementType = [{ ::mlir::getElementTypeOrSelf(operands[1].getType()) }];
 }
@@ -257,6 +262,7 @@ def Graph_CastOp : Graph_ElementwiseOp<
     and products.
   }];
   let post = "Cast";
+  let role = "Cast";
   let arguments = (ins Graph_Tensor:$input, TypeAttr:$to);
   let elementType = [{ Adaptor(operands, attributes, properties, regions).getTo() }];
 }
@@ -277,8 +283,7 @@ def Graph_MapOp
     Sums pass through an operand in which the form of the payload shows that it is linear.
   }];
   let arguments = (ins Variadic<Graph_Tensor>:$inputs, Graph_PayloadAttr:$payload);
-  let kernel = "::partita::kernels::OpFacts::pointwise("
-               "::partita::graph::detail::payloadSteps(*this), "
+  let kernel = "detail::pointwiseFacts(*this, ::partita::kernels::OpRole::Other, "
                "::partita::kernels::Post::None)";
   let hasVerifier = 1;
   let extraClassDeclaration = common # [{

@@ -19,7 +19,7 @@ def Graph_ReduceOp : Graph_InferredOp<"reduce", [DeclareOpInterfaceMethods<Diffe
 // The steps of what works on rows are exp's 16 or so, and what three passes load, compute
 // and store; they are of kernels on a CPU of 512 bits beside those of other functions.
 def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "detail::rowFacts(*this, getAxis())";
+  let kernel = "detail::softmaxFacts(*this)";
   let summary = "exp(x - max) / sum(exp(x - max)) along an axis";
   let description = proof;
   let whole = "The axis: each element needs the maximum and the sum of its whole row, and a rule "
@@ -96,7 +96,8 @@ def Graph_RmsNormOp : Graph_InferredOp<"rms_norm", [DeclareOpInterfaceMethods<Di
 }
 
 def Graph_PoolOp : Graph_InferredOp<"pool", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::engine(false)";
+  let kernel = "::partita::kernels::OpFacts::image(::partita::kernels::OpFacts::engine(false), "
+               "1, true)";
   let summary = "Maximum or average over windows of the spatial dims";
   let description = [{
     `kind` is max or average; for average, `count_padding` says whether padding counts

@@ -8,7 +8,8 @@ include "dialects/Graph/GraphBase.td"
 defvar anyKind = [LinearSum<[0]>, LinearMax<[0]>, LinearMin<[0]>, LinearProd<[0]>];
 
 def Graph_ReshapeOp : Graph_ShapedOp<"reshape", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View, "
+               "::partita::kernels::OpRole::Reshape, {})";
   let summary = "The same elements in row-major order, another shape";
   let description = proof;
   let whole = "Dims whose cut points do not nest, as those of 4x3 and of 3x4: elements 3, 6 "
@@ -20,7 +21,8 @@ def Graph_ReshapeOp : Graph_ShapedOp<"reshape", [DeclareOpInterfaceMethods<Diffe
 }
 
 def Graph_TransposeOp : Graph_InferredOp<"transpose", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View, "
+               "::partita::kernels::OpRole::Transpose, {getPermutation().vec()})";
   let summary = "Result dim i is operand dim permutation[i]";
   let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$permutation);
   let linear = anyKind;
@@ -29,14 +31,16 @@ def Graph_TransposeOp : Graph_InferredOp<"transpose", [DeclareOpInterfaceMethods
 }
 
 def Graph_BroadcastOp : Graph_ShapedOp<"broadcast", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View, "
+               "::partita::kernels::OpRole::Broadcast, {})";
   let summary = "Stretches dims of size 1 and adds leading dims, as numpy does";
   let arguments = (ins Graph_Tensor:$input);
   let linear = anyKind;
 }
 
 def Graph_SliceOp : Graph_ShapedOp<"slice", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View, "
+               "::partita::kernels::OpRole::Slice, {getStarts().vec(), getSteps().vec()})";
   let summary = "Elements starts[d] + i * steps[d] of every dim d";
   let description = [{
     Steps may be negative; every element named must exist. A dim that is one of k equal
@@ -61,6 +65,7 @@ def Graph_SliceOp : Graph_ShapedOp<"slice", [DeclareOpInterfaceMethods<Different
 }
 
 def Graph_ConcatOp : Graph_InferredOp<"concat", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::joinFacts(*this)";
   let summary = "Joins the operands along an axis";
   let description = proof;
   let whole = "Of operands of equal length, the number of the operand: none of them has "
@@ -74,6 +79,7 @@ def Graph_ConcatOp : Graph_InferredOp<"concat", [DeclareOpInterfaceMethods<Diffe
 }
 
 def Graph_PadOp : Graph_InferredOp<"pad", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::padFacts(*this)";
   let summary = "Adds `low` and `high` elements around every dim";
   let description = [{
     Mode `constant` fills with the scalar operand `value`; `edge` repeats the border,

@@ -7,6 +7,7 @@
 #ifndef PARTITA_KERNELS_OPFACTS_H
 #define PARTITA_KERNELS_OPFACTS_H
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -37,9 +38,40 @@ enum class Post : uint8_t {
   Cast
 };
 
+/// The op by what it does, where attentions, or places of elements, depend on that.
+enum class OpRole : uint8_t {
+  Other,
+  // Elements of operand 0 at other places: views, and what copies put together.
+  Reshape,
+  Transpose, ///< numbers: the permutation
+  Broadcast,
+  Slice,  ///< numbers: starts, steps
+  Join,   ///< numbers: the axis
+  Pad,    ///< with a constant; numbers: low, high
+  Window, ///< exchange of a window, which keeps the order of an image
+  // Attention's.
+  Contract, ///< numbers: loops of lhs, rhs, result: per dim those of it, and −1
+  Softmax,
+  AttentionGradient,
+  Mul,
+  Div,
+  Add,
+  Where,
+  IsNaN,
+  Cast
+};
+
 struct OpFacts {
   OpKind kind = OpKind::Other;
   Post post = Post::None;
+  OpRole role = OpRole::Other;
+  /// Pointwise: a few plain operations, no functions of real numbers.
+  bool isCheap = false;
+  /// Bit i: operand i is an image, which calls read in orders of their own (Images).
+  uint8_t imageOperands = 0;
+  /// Says that the result is an image in the order of the target.
+  bool givesImage = false;
+  std::vector<std::vector<int64_t>> numbers = {}; ///< of the role
   /// Engine: whether its call, of 8-bit integers, applies functions to their sums in i32,
   /// casts included.
   bool requantizes = false;
@@ -85,6 +117,16 @@ struct OpFacts {
     OpFacts facts = of(OpKind::Engine);
     facts.takesPostOps = takesPostOps, facts.requantizes = requantizes;
     facts.roundsRows = roundsRows;
+    return facts;
+  }
+  /// An engine's op on images: convolutions, their gradients and pools.
+  static OpFacts image(OpFacts facts, uint8_t operands, bool givesImage) {
+    facts.imageOperands = operands, facts.givesImage = givesImage;
+    return facts;
+  }
+  static OpFacts of(OpKind kind, OpRole role, std::vector<std::vector<int64_t>> numbers) {
+    OpFacts facts = of(kind);
+    facts.role = role, facts.numbers = std::move(numbers);
     return facts;
   }
   static OpFacts row(std::vector<int64_t> dims) {

@@ -92,6 +92,9 @@ struct Target {
   CallAbilities calls = {};
   Images images = {};
   Division division = {};
+  /// Says that kernels copy what its readers cannot take as it lies (Places.h); set for
+  /// targets that code is generated for.
+  bool copiesOrders = true;
   /// Whether attention is one kernel, from so many queries and keys on. With fewer
   /// queries the vectors of a block of keys are transposed for too few rows; with scores
   /// this small, they stay in a cache, and larger products are faster.
@@ -99,6 +102,10 @@ struct Target {
   int64_t fewestQueries = 16, fewestKeys = 16;
   /// Says whether the gradients of attention are kernels, too, where attention is one.
   bool streamsGradients = true;
+  /// Heads of keys from which on one kernel computes all gradients: the threads of most
+  /// machines have about as much each. A matter of shape alone, for the order of sums is
+  /// that of the kernel.
+  int64_t fewestGradientHeads = 8;
   /// The largest head, of queries or values, of such a kernel.
   int64_t widestHead = INT64_MAX;
 

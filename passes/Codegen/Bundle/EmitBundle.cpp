@@ -271,10 +271,7 @@ static void addTo(EmitReport &report, const Program &program, const Memory &memo
       report.neededBytes, memory.arenaBytes + memory.weightBytes + memory.stateBytes);
   report.numTasks += program.tasks.size();
   report.numKernels += program.kernels.size();
-  Launches launches = launchesOf(program);
-  report.launches.kernels += launches.kernels;
-  report.launches.calls += launches.calls;
-  report.launches.bytesWritten += launches.bytesWritten;
+  report.launches.add(launchesOf(program));
   report.memory.push_back(residentMemory(program, memory));
   report.notes.insert(report.notes.end(), program.notes.begin(), program.notes.end());
 }

@@ -77,7 +77,7 @@ struct EmitReport {
   /// Arena, weights and states of the rank that has most of them together.
   uint64_t neededBytes = 0;
   size_t numTasks = 0, numKernels = 0;
-  Launches launches;              ///< of all programs together
+  kernels::Launches launches;     ///< of all programs together
   std::vector<PlanMemory> memory; ///< by program
   /// Nodes that might be faster, and why they are not: see codegen::Program.
   std::vector<std::pair<std::string, std::string>> notes;

@@ -257,17 +257,13 @@ void OpFormer::formGradients(Operation *byQueries, Operation *byKeys) {
 // Models
 //===----------------------------------------------------------------------===//
 
-/// Heads of keys from which on one kernel computes all gradients: the threads of most
-/// machines have about as much each. A matter of shape alone, for the order of sums is
-/// that of the kernel.
-static constexpr int64_t fewestHeads = 8;
-
 /// The op of the type that reads the same and stands for the same attention, which has no
 /// kernel yet; null if there is none, or there are few heads.
 template <typename Other>
 static Operation *partnerOf(Operation *op, const TaskFormer &former) {
   Shape k = shapeOf(op->getOperand(1));
-  if (elementCount(Shape(k.begin(), k.end() - 2)) < fewestHeads)
+  if (elementCount(Shape(k.begin(), k.end() - 2)) <
+      former.model().kernels.fewestGradientHeads)
     return nullptr;
   for (Operation *user : op->getOperand(6).getUsers())
     if (isa<Other>(user) && user->getBlock() == op->getBlock() &&

@@ -1,6 +1,7 @@
 //===- FormAttention.cpp - The kernel of an attention ---------------------===//
-#include "passes/Codegen/Common/Attention.h"
 #include "passes/Codegen/Common/KernelBuilder.h"
+
+#include "dialects/Graph/Graph.h"
 
 using namespace mlir;
 using namespace partita;
@@ -10,21 +11,31 @@ namespace {
 /// One attention on its way to a kernel.
 class AttentionFormer {
 public:
-  AttentionFormer(const Attention &a, TaskFormer &former)
-      : a(a), former(former), shape(a.domain()),
+  AttentionFormer(const kernels::Attention &a, TaskFormer &former)
+      : a(a), former(former), plan(former.plan()), shape(a.domain(plan.program())),
         builder(former, shape, {0, 1, rank() - 2, rank() - 1}) {}
 
   void form();
 
 private:
+  using Part = kernels::Attention::Part;
+
   int64_t rank() const { return static_cast<int64_t>(shape.size()); }
   bool isPlain(const View &view) const;
-  void addOperand(Attention::Part part, Value value);
+  void addOperand(Part part, Value value);
   std::pair<Tensor, View> placeResult(Value result);
   void findHiders();
 
-  const Attention &a;
+  std::optional<View> inDomain(Part part, const View &view) const {
+    return a.inDomain(plan.program(), part, view);
+  }
+  bool isPointwise(Operation *op) const {
+    return llvm::any_of(a.pointwise, [&](int32_t other) { return plan.op(other) == op; });
+  }
+
+  const kernels::Attention &a;
   TaskFormer &former;
+  Fusion &plan;
   Shape shape;
   KernelBuilder builder;
   AttentionSpec spec;
@@ -39,32 +50,34 @@ bool AttentionFormer::isPlain(const View &view) const {
   return true;
 }
 
-void AttentionFormer::addOperand(Attention::Part part, Value value) {
+void AttentionFormer::addOperand(Part part, Value value) {
   DType type = codegen::dtypeOf(value);
   Tensor tensor = former.tensorOf(value);
-  std::optional<View> view = a.inDomain(part, tensor.view);
+  std::optional<View> view = inDomain(part, tensor.view);
   if (!view || !isPlain(*view)) {
-    tensor = former.copied(tensor, type, sourceName(a.output));
-    view = a.inDomain(part, tensor.view);
+    tensor = former.copied(tensor, type, sourceName(plan.op(a.output)));
+    view = inDomain(part, tensor.view);
   }
   builder.addOperand(tensor, *view, type);
 }
 
 std::pair<Tensor, View> AttentionFormer::placeResult(Value result) {
   Tensor tensor = former.allocateForUser(result);
-  if (auto view = a.inDomain(Attention::Output, tensor.view); view && isPlain(*view))
+  if (auto view = inDomain(Part::Output, tensor.view); view && isPlain(*view))
     return {tensor, *view};
   tensor = former.allocate(result);
-  return {tensor, *a.inDomain(Attention::Output, tensor.view)};
+  return {tensor, *inDomain(Part::Output, tensor.view)};
 }
 
 /// From the last op before the softmax back: a choice between scores and a constant, or
 /// what is added to them.
 void AttentionFormer::findHiders() {
-  for (Operation *op : llvm::reverse(a.pointwise)) {
+  const Value begin = plan.value(a.begin);
+  for (int32_t number : llvm::reverse(a.pointwise)) {
+    Operation *op = plan.op(number);
     auto isScore = [&](Value value) {
       Operation *from = value.getDefiningOp();
-      return value == a.begin || (from && llvm::is_contained(a.pointwise, from));
+      return value == begin || (from && isPointwise(from));
     };
     if (isa<graph::CastOp>(op))
       continue;
@@ -86,25 +99,24 @@ void AttentionFormer::findHiders() {
 }
 
 void AttentionFormer::form() {
-  Value result = a.output->getResult(0);
-  addOperand(Attention::Query, a.q);
-  addOperand(Attention::Key, a.k);
-  addOperand(Attention::Values, a.v);
-  for (Operation *op : a.pointwise)
-    builder.addMember(op);
-  for (Operation *op : a.own)
-    builder.addMember(op);
+  const Value result = plan.op(a.output)->getResult(0), begin = plan.value(a.begin);
+  addOperand(Part::Query, plan.value(a.q));
+  addOperand(Part::Key, plan.value(a.k));
+  addOperand(Part::Values, plan.value(a.v));
+  for (const auto *ops : {&a.pointwise, &a.own})
+    for (int32_t op : *ops)
+      builder.addMember(plan.op(op));
   spec.scale = a.scale;
   spec.zeroForNaN = a.zeroForNaN;
-  spec.score = builder.score(codegen::dtypeOf(a.begin));
-  builder.setNode(a.begin, spec.score);
-  spec.logits = builder.nodeOf(a.softmax->getOperand(0));
+  spec.score = builder.score(codegen::dtypeOf(begin));
+  builder.setNode(begin, spec.score);
+  spec.logits = builder.nodeOf(plan.op(a.softmax)->getOperand(0));
   findHiders();
   auto [tensor, view] = placeResult(result);
   builder.addOutput(-1, tensor, view, codegen::dtypeOf(result), false);
   former.setTensor(result, tensor);
   builder.setAttention(std::move(spec));
-  builder.finish(sourceName(a.output));
+  builder.finish(sourceName(plan.op(a.output)));
 }
 
 void TaskFormer::noteApart() {
@@ -112,7 +124,7 @@ void TaskFormer::noteApart() {
     program.notes.emplace_back(sourceName(op), why);
 }
 
-LogicalResult TaskFormer::formAttention(const Attention &attention) {
+LogicalResult TaskFormer::formAttention(const kernels::Attention &attention) {
   AttentionFormer(attention, *this).form();
   return success();
 }

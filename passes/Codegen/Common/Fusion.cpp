@@ -9,13 +9,7 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-static kernels::LocalOp::Attention partIn(const Attentions &attentions, Operation *op) {
-  return attentions.absorbed.contains(op) ? kernels::LocalOp::Attention::Inside
-         : attentions.byRoot.contains(op) ? kernels::LocalOp::Attention::Root
-                                          : kernels::LocalOp::Attention::None;
-}
-
-Described codegen::describe(func::FuncOp function, const Attentions &attentions) {
+Described codegen::describe(func::FuncOp function) {
   Described all;
   llvm::DenseMap<Value, int32_t> known;
   auto add = [&](Value value) {
@@ -32,12 +26,13 @@ Described codegen::describe(func::FuncOp function, const Attentions &attentions)
     add(argument);
   for (Operation &op : function.front()) {
     kernels::LocalOp entry;
-    // An op without a rule.
-    entry.facts = isa<comm::LocalIndexOp>(op)
-                      ? kernels::OpFacts::of(kernels::OpKind::Indexed)
-                      : kernelFactsOf(&op);
+    // Ops without a rule.
+    entry.facts =
+        isa<comm::LocalIndexOp>(op) ? kernels::OpFacts::of(kernels::OpKind::Indexed)
+        : isa<comm::HaloOp>(op)
+            ? kernels::OpFacts::of(kernels::OpKind::Other, kernels::OpRole::Window, {})
+            : kernelFactsOf(&op);
     entry.phase = dist::phaseOf(&op);
-    entry.attention = partIn(attentions, &op);
     for (Value operand : op.getOperands())
       entry.operands.push_back(known.at(operand));
     // Communication that is only started is in the op that starts it.
@@ -55,9 +50,8 @@ Described codegen::describe(func::FuncOp function, const Attentions &attentions)
 }
 
 Fusion::Fusion(func::FuncOp function, const kernels::Target &target) {
-  if (target.streamsAttention)
-    attentions = findAttentions(function, target);
-  described = describe(function, attentions);
+  described = describe(function);
+  attentions = kernels::takeAttentions(described.program, target);
   for (auto [number, op] : llvm::enumerate(described.ops))
     numbers[op] = static_cast<int32_t>(number);
   grouping = kernels::group(described.program, target);
@@ -65,15 +59,15 @@ Fusion::Fusion(func::FuncOp function, const kernels::Target &target) {
 
 std::vector<std::pair<Operation *, std::string>> Fusion::apart() const {
   std::vector<std::pair<Operation *, std::string>> all;
-  for (const auto &[op, why] : attentions.apart)
-    all.emplace_back(op, "its attention is two products: " + why);
+  for (const auto &[softmax, why] : attentions.apart)
+    all.emplace_back(op(softmax), "its attention is two products: " + why);
   for (const auto &[number, why] : grouping.apart)
     all.emplace_back(op(number), "it is a kernel of its own: " + std::string(why));
   return all;
 }
 
-const Attention *Fusion::attentionAt(Operation *op) const {
-  auto found = attentions.byRoot.find(op);
+const kernels::Attention *Fusion::attentionAt(Operation *op) const {
+  auto found = attentions.byRoot.find(numberOf(op));
   return found == attentions.byRoot.end() ? nullptr : &found->second;
 }
 

@@ -1,15 +1,16 @@
 //===- Fusion.h - Which ops share a kernel or an engine call ----*- C++ -*-===//
 //
-// Decided before any task is formed: first attentions (Attention.h), then, by a plain
-// description of the function, kernels and calls (partita/Kernels/Group.h). Here ops are
-// matched with their numbers in it.
+// Decided before any task is formed: by a plain description of the function: first
+// attentions (partita/Kernels/Attention.h), then kernels and calls
+// (partita/Kernels/Group.h). Here ops are matched with their numbers in it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_FUSION_H
 #define PARTITA_PASSES_CODEGEN_COMMON_FUSION_H
 
+#include "partita/Kernels/Attention.h"
 #include "partita/Kernels/Group.h"
-#include "passes/Codegen/Common/Attention.h"
+#include "passes/Codegen/Common/View.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseMap.h"
@@ -22,15 +23,14 @@ struct Described {
   std::vector<mlir::Operation *> ops;
   std::vector<mlir::Value> values;
 };
-Described describe(mlir::func::FuncOp function,
-                   const Attentions &attentions = Attentions());
+Described describe(mlir::func::FuncOp function);
 
 class Fusion {
 public:
   Fusion(mlir::func::FuncOp function, const kernels::Target &target);
 
   /// The attention that the op is the root of, or null.
-  const Attention *attentionAt(mlir::Operation *op) const;
+  const kernels::Attention *attentionAt(mlir::Operation *op) const;
   /// What is no part of its users' kernel or of an attention, and why: the softmax or the
   /// root of a kernel of its own, and a sentence without subject.
   std::vector<std::pair<mlir::Operation *, std::string>> apart() const;
@@ -60,6 +60,8 @@ public:
   /// The value that the call computes: the engine op's or its last post-op's result.
   mlir::Value callResult(mlir::Operation *engine) const;
 
+  /// The function, with what attentions have of it.
+  const kernels::LocalProgram &program() const { return described.program; }
   mlir::Operation *op(int32_t number) const {
     return described.ops[static_cast<size_t>(number)];
   }
@@ -71,7 +73,7 @@ public:
 private:
   int32_t numberOf(mlir::Operation *op) const { return numbers.at(op); }
 
-  Attentions attentions;
+  kernels::Attentions attentions;
   Described described;
   kernels::Grouping grouping;
   llvm::DenseMap<mlir::Operation *, int32_t> numbers;

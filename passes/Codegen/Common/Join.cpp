@@ -18,17 +18,13 @@ struct ConcatModel : TaskOpInterface::ExternalModel<ConcatModel, graph::ConcatOp
       return success();
     Value result = op->getResult(0);
     Tensor target = former.allocateLike(result, former.tensorOf(op->getOperand(0)).view);
-    size_t rank = target.view.dims.size();
-    auto axis =
-        static_cast<size_t>(*normalizeAxis(cast<graph::ConcatOp>(op).getAxis(), rank));
-    Shape starts(rank, 0);
-    for (Value operand : op->getOperands()) {
-      Shape shape = shapeOf(operand);
-      Tensor slice{target.storage, *target.view.sliced(shape, starts, Shape(rank, 1))};
-      former.copy(former.tensorOf(operand), slice, codegen::dtypeOf(result),
-                  sourceName(op));
-      starts[axis] += shape[axis];
-    }
+    auto axis = static_cast<size_t>(
+        *normalizeAxis(cast<graph::ConcatOp>(op).getAxis(), target.view.dims.size()));
+    const std::vector<Shape> shapes = shapesOf(op->getOperands());
+    for (auto [operand, part] : llvm::zip_equal(
+             op->getOperands(), kernels::viewsOfJoin(target.view, shapes, axis)))
+      former.copy(former.tensorOf(operand), {target.storage, part},
+                  codegen::dtypeOf(result), sourceName(op));
     former.setTensor(result, target);
     return success();
   }

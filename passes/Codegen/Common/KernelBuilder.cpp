@@ -102,27 +102,11 @@ int KernelBuilder::nodeOf(Value value) {
   return node;
 }
 
-/// Images of different extents, as a pool has them: equal in batch and channels.
-static bool areBothImages(const Shape &a, const Shape &b) {
-  return a.size() > 2 && a.size() == b.size() && a[0] == b[0] && a[1] == b[1];
-}
-
 View KernelBuilder::model(const Shape &shape) const {
-  const View *most = nullptr;
-  ptrdiff_t votes = 0;
-  for (const Access &access : accesses) {
-    const View &view = access.tensor.view;
-    ptrdiff_t equal = llvm::count_if(
-        accesses, [&](const Access &other) { return other.tensor.view == view; });
-    if (view.shape() == shape && equal > votes)
-      most = &view, votes = equal;
-  }
-  if (most)
-    return *most;
+  std::vector<kernels::Lying> operands;
   for (const Access &access : accesses)
-    if (access.isIndexed && areBothImages(access.tensor.view.shape(), shape))
-      return access.tensor.view;
-  return View::dense(shape);
+    operands.push_back({access.tensor.storage, &access.tensor.view, access.isIndexed});
+  return kernels::orderOfOutput(operands, shape);
 }
 
 void KernelBuilder::addOutput(int node, const Tensor &tensor, View view, DType type,
@@ -140,41 +124,18 @@ bool KernelBuilder::hasIndexed() const {
   return llvm::any_of(list, [](const KernelNode &n) { return !n.reads.empty(); });
 }
 
-/// Adds the access's cuts to those so far if all of a dim divide one another.
-bool KernelBuilder::nests(const Access &access) {
-  auto merged = cuts;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    int64_t product = 1;
-    const Parts &parts = access.view.dims[d];
-    for (size_t p = parts.size(); p-- > 0;)
-      merged[d].push_back(product *= parts[p].size);
-    std::sort(merged[d].begin(), merged[d].end());
-    merged[d].erase(std::unique(merged[d].begin(), merged[d].end()), merged[d].end());
-    for (size_t i = 1; i < merged[d].size(); ++i)
-      if (merged[d][i] % merged[d][i - 1] != 0)
-        return false;
-  }
-  cuts = std::move(merged);
-  return true;
-}
-
 /// Outputs first: an operand that does not fit can be copied, an output cannot.
 void KernelBuilder::refine() {
-  cuts.assign(shape.size(), {1});
   for (const Access &access : accesses)
     if (access.isOutput)
-      nests(access);
+      cuts.nests(access.view);
   for (Access &access : accesses) {
-    if (access.isOutput || access.isIndexed || nests(access))
+    if (access.isOutput || access.isIndexed || cuts.nests(access.view))
       continue;
-    // Of what does not move along a dim, one element is copied.
-    View own = access.view;
-    for (Parts &parts : own.dims)
-      if (llvm::all_of(parts, [](const Part &part) { return part.stride == 0; }))
-        parts.clear();
-    access.tensor = former.copied({access.tensor.storage, own}, access.type, "copy");
+    access.tensor = former.copied(
+        {access.tensor.storage, kernels::ownElements(access.view)}, access.type, "copy");
     access.view = access.tensor.view.broadcast(shape);
-    nests(access);
+    cuts.nests(access.view);
   }
 }
 
@@ -200,13 +161,13 @@ void KernelBuilder::makeAtoms() {
       if (isRow(static_cast<int64_t>(d)) != row)
         continue;
       size_t first = atoms.size();
-      for (size_t i = cuts[d].size() - 1; i-- > 0;)
+      for (size_t i = cuts.of(d).size() - 1; i-- > 0;)
         atoms.push_back(
-            {static_cast<int64_t>(d), cuts[d][i + 1] / cuts[d][i], cuts[d][i]});
+            {static_cast<int64_t>(d), cuts.of(d)[i + 1] / cuts.of(d)[i], cuts.of(d)[i]});
       for (const Access &access : accesses) {
-        std::vector<int64_t> strides(cuts[d].size() - 1, 0);
+        std::vector<int64_t> strides(cuts.of(d).size() - 1, 0);
         if (!access.isIndexed)
-          strides = atomStrides(access.view.dims[d], cuts[d]);
+          strides = atomStrides(access.view.dims[d], cuts.of(d));
         for (size_t i = 0; i < strides.size(); ++i)
           atoms[first + i].strides.push_back(strides[i]);
       }

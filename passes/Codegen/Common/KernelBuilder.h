@@ -14,7 +14,8 @@ namespace partita::codegen {
 class KernelBuilder {
 public:
   KernelBuilder(TaskFormer &former, Shape domain, std::vector<int64_t> rowDims)
-      : former(former), shape(std::move(domain)), rowDims(std::move(rowDims)) {}
+      : former(former), shape(std::move(domain)), rowDims(std::move(rowDims)),
+        cuts(shape.size()) {}
 
   /// Values that ops of the group compute become nodes, others are loaded.
   void setGroup(int32_t number) { group = number; }
@@ -68,7 +69,6 @@ private:
   int readByPlace(mlir::Value operand);
   int addAccess(Access access);
   void refine();
-  bool nests(const Access &access);
   void makeAtoms();
   bool hasIndexed() const;
   void orderAtoms();
@@ -86,8 +86,8 @@ private:
   llvm::DenseMap<mlir::Value, int> nodes;
   std::vector<KernelNode> list;
   std::vector<RankValueSpec> scalars;
-  std::vector<Access> accesses;           ///< operands, then outputs
-  std::vector<std::vector<int64_t>> cuts; ///< per dim: products of minor parts, ascending
+  std::vector<Access> accesses; ///< operands, then outputs
+  kernels::Cuts cuts;
   std::vector<Atom> atoms;
 };
 

@@ -6,23 +6,6 @@
 using namespace partita;
 using namespace partita::codegen;
 
-std::optional<std::vector<Parts>> codegen::partsOfFactors(const ShardingRule &rule,
-                                                          const TensorFactors &factors,
-                                                          const View &view) {
-  std::vector<Parts> result(rule.factors.size());
-  for (size_t d = 0; d < factors.size(); ++d) {
-    Shape sizes;
-    for (int32_t f : factors[d])
-      sizes.push_back(rule.factors[static_cast<size_t>(f)].size);
-    auto cut = View{0, {view.dims[d]}}.reshaped(sizes);
-    if (!cut)
-      return std::nullopt;
-    for (size_t i = 0; i < sizes.size(); ++i)
-      result[static_cast<size_t>(factors[d][i])] = cut->dims[i];
-  }
-  return result;
-}
-
 static bool has(const TensorFactors &tensor, int32_t factor) {
   return std::any_of(tensor.begin(), tensor.end(), [&](const auto &dim) {
     return std::find(dim.begin(), dim.end(), factor) != dim.end();
@@ -62,10 +45,13 @@ static bool cutFactor(std::vector<Parts> perTensor, Loop kind, std::vector<Loop>
 
 std::optional<std::vector<Loop>> codegen::contractLoops(const ShardingRule &rule,
                                                         const std::vector<View> &views) {
+  std::vector<int64_t> sizes;
+  for (const Factor &factor : rule.factors)
+    sizes.push_back(factor.size);
   std::vector<std::vector<Parts>> parts;
   for (size_t t = 0; t < views.size(); ++t) {
     const TensorFactors &factors = t < Result ? rule.operands[t] : rule.results[0];
-    auto found = partsOfFactors(rule, factors, views[t]);
+    auto found = kernels::partsOfLoops(factors, sizes, views[t]);
     if (!found)
       return std::nullopt;
     parts.push_back(std::move(*found));

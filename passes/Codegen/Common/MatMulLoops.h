@@ -26,11 +26,6 @@ struct Loop {
   bool isReduction() const { return !inResult; }
 };
 
-/// Parts of each factor of a tensor that is laid out as `view`; factors that it lacks
-/// have none. Nothing if the view's parts do not nest with the factors.
-std::optional<std::vector<Parts>>
-partsOfFactors(const ShardingRule &rule, const TensorFactors &factors, const View &view);
-
 /// The loops of `rule` over views of lhs, rhs, result, then tensors of the result's shape
 /// (operands of post-ops). Nothing if the views' parts do not nest with the rule's
 /// factors. Loops come in the order of the result's dims, then the reductions.

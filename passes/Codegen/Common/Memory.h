@@ -4,6 +4,7 @@
 
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Cost/Memory.h"
+#include "partita/Kernels/Launches.h"
 #include "passes/Codegen/Common/BufferPlan.h"
 #include "passes/Codegen/Common/Program.h"
 
@@ -52,13 +53,8 @@ int64_t stateBytesWritten(const Program &program);
 /// average over many such requests.
 int64_t stateBytesMoved(const Program &program);
 
-/// Kernels and engine calls that a request of one rank runs, loops counted by their
-/// trips, and the bytes that these store. Communication and local copies are none of
-/// them.
-struct Launches {
-  int64_t kernels = 0, calls = 0, bytesWritten = 0;
-};
-Launches launchesOf(const Program &program);
+/// What a request of one rank runs, loops counted by their trips.
+kernels::Launches launchesOf(const Program &program);
 
 /// Vector instructions that a run of a kernel takes (getKernelSteps of its ops).
 double stepsOf(const KernelSpec &kernel);

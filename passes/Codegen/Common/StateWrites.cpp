@@ -112,15 +112,22 @@ int64_t codegen::stateBytesWritten(const Program &program) {
   return bytes;
 }
 
-Launches codegen::launchesOf(const Program &program) {
-  Launches launches;
+kernels::Launches codegen::launchesOf(const Program &program) {
+  kernels::Launches launches;
   forEachRun(program, [&](const Task &task, int64_t runs) {
-    const bool isKernel = task.kind() == TaskKind::Kernel;
-    if (!isKernel && !isEngineCall(task.kind()))
+    kernels::Launches one;
+    if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
+      const KernelSpec &spec = program.kernels[kernel->kernel];
+      one.kernels = 1;
+      one.attentions = spec.attention.has_value();
+      one.copies = spec.nodes.size() == 1 && spec.nodes[0].kind == KernelNode::Load;
+    } else if (isEngineCall(task.kind())) {
+      one.calls = 1;
+    } else {
       return;
-    (isKernel ? launches.kernels : launches.calls) += runs;
-    launches.bytesWritten +=
-        runs * writtenBy(program, task, [](const Place &) { return true; });
+    }
+    one.bytesWritten = writtenBy(program, task, [](const Place &) { return true; });
+    launches.add(one, runs);
   });
   return launches;
 }

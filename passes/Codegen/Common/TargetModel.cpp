@@ -7,16 +7,15 @@ using namespace partita;
 using namespace partita::codegen;
 
 View TargetModel::image(const Shape &shape) const {
-  return View::inOrder(shape, task::imageOrder(kernels.images.format, shape.size()));
+  return partita::kernels::imageView(kernels.images, shape);
 }
 
 bool TargetModel::isImage(const View &view) const {
-  return view.dims.size() > 2 && view.dims == image(view.shape()).dims;
+  return partita::kernels::isImage(kernels.images, view);
 }
 
 bool TargetModel::readsImage(const View &view) const {
-  return isImage(view) ||
-         (view.isDense() && sizeOf(view.dims[1]) <= kernels.images.fewChannels);
+  return partita::kernels::readsImage(kernels.images, view);
 }
 
 int64_t TargetModel::formatOf(const View &view) const {

@@ -102,7 +102,7 @@ LogicalResult TaskFormer::formOp(Operation &op) {
 }
 
 LogicalResult TaskFormer::formTasksOf(Operation &op) {
-  if (const Attention *attention = fusion.attentionAt(&op))
+  if (const kernels::Attention *attention = fusion.attentionAt(&op))
     return formAttention(*attention);
   if (Operation *engine = fusion.engineAt(&op))
     return cast<TaskOpInterface>(engine).formTasks(*this);

@@ -214,7 +214,7 @@ private:
   /// The kernel of an op that changes elements of operand 0 where they lie.
   void formInPlace(mlir::Operation *op, KernelBuilder &builder);
   /// The kernel of an attention (FormAttention.cpp).
-  llvm::LogicalResult formAttention(const Attention &attention);
+  llvm::LogicalResult formAttention(const kernels::Attention &attention);
   /// Says which attentions are no kernel, and which kernels are apart from their users'.
   void noteApart();
   Tensor materializeConstant(mlir::Value value);

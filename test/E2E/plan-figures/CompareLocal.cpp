@@ -101,7 +101,9 @@ private:
         f.beta != g.beta || f.firstByPlace != g.firstByPlace ||
         f.reducesRow != g.reducesRow || f.keepsDims != g.keepsDims ||
         f.takesPostOps != g.takesPostOps || f.requantizes != g.requantizes ||
-        f.mayChangeInPlace != g.mayChangeInPlace)
+        f.mayChangeInPlace != g.mayChangeInPlace || f.role != g.role ||
+        f.numbers != g.numbers || f.imageOperands != g.imageOperands ||
+        f.givesImage != g.givesImage)
       return "has other facts";
     return "";
   }

@@ -10,17 +10,21 @@
 //   launches, written             kernels and calls that the price counts, and the bytes
 //                                 that it takes them to store
 //   memory                        bytes that the search expects at the peak
-//   grouped                       kernels and calls of search::localProgram, by
-//                                 kernels::group without attentions
+//   grouped-kernels, grouped-calls, grouped-stored, grouped-attentions, grouped-copies
+//                                 kernels and calls of search::localProgram by
+//                                 kernels::group, the bytes that they store, and of the
+//                                 kernels those of attentions and copies
 //   unlike                        ops in which that program differs from the partitioned
 //                                 one; with --tell-unlike the first three are told
 //   kernels, calls, stored        the same of the program that was formed
+//   attentions, copies            of these kernels those of attentions, and those that
+//                                 move elements and compute nothing
 //   distinct, tasks               its different kernels, and all its tasks
 //   weights, packed, states, arena, live, scratch
 //                                 its bytes: `live` is the most of the arena that is in
 //                                 use at one time, `scratch` the engines' part of that
 //
-// All but the last three lines' figures are known before code generation.
+// All but the last four lines' figures are known before code generation.
 //
 //===----------------------------------------------------------------------===//
 #include "CompareLocal.h"
@@ -28,11 +32,13 @@
 #include "common/CommandOptions.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Files/File.h"
-#include "partita/Kernels/Group.h"
+#include "partita/Kernels/Attention.h"
+#include "partita/Kernels/Launches.h"
 #include "partita/Search/Memory.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/Recompute.h"
+#include "passes/Shard/Regather.h"
 #include "passes/Shard/SearchPlan.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -70,16 +76,20 @@ static void addPredicted(search::Timing &timing, const search::Decided &plan,
 }
 
 /// Kernels and calls of one rank's program as it is expected.
-static int64_t groupedLaunches(const std::vector<search::LocalFunction> &functions) {
-  int64_t launches = 0;
-  for (const search::LocalFunction &function : functions) {
-    kernels::Grouping grouping = kernels::group(function.program, kernels::cpu);
-    for (const kernels::Group &group : grouping.groups)
-      launches += elementCount(group.domain) == 0 ? 0 : function.trips;
-    for (const kernels::LocalOp &op : function.program.ops)
-      launches += op.facts.kind == kernels::OpKind::Engine ? function.trips : 0;
+static void addGrouped(std::vector<search::LocalFunction> functions, Figures &figures) {
+  kernels::Launches all;
+  for (search::LocalFunction &function : functions) {
+    kernels::takeAttentions(function.program, kernels::cpu);
+    all.add(kernels::launchesOf(function.program,
+                                kernels::group(function.program, kernels::cpu),
+                                kernels::cpu),
+            function.trips);
   }
-  return launches;
+  figures.emplace_back("grouped-kernels", all.kernels);
+  figures.emplace_back("grouped-calls", all.calls);
+  figures.emplace_back("grouped-stored", all.bytesWritten);
+  figures.emplace_back("grouped-attentions", all.attentions);
+  figures.emplace_back("grouped-copies", all.copies);
 }
 
 /// Figures of a decided program whose conversions are no ops yet.
@@ -113,6 +123,8 @@ static Expected<std::vector<search::LocalFunction>> addPriced(Compiler &compiler
   figures.emplace_back("peak-buffer", cost.peakBuffer);
   addPredicted(timing, plan, figures);
   figures.emplace_back("memory", search::memoryOf(timing, plan).peak());
+  // States in parts are read as conversions will: what is gathered may be given up.
+  regather(function, **flow, plan.strategies, plan.servings);
   return search::localProgram((*flow)->graph, plan);
 }
 
@@ -125,9 +137,11 @@ static void addFormed(const ProgramNeeds &needs, Figures &figures) {
     if (kind == memoryKindName(MemoryKind::Workspace))
       scratch = bytes;
   }
-  figures.emplace_back("kernels", needs.kernelLaunches);
-  figures.emplace_back("calls", needs.engineCalls);
-  figures.emplace_back("stored", needs.bytesWritten);
+  figures.emplace_back("kernels", needs.launches.kernels);
+  figures.emplace_back("calls", needs.launches.calls);
+  figures.emplace_back("stored", needs.launches.bytesWritten);
+  figures.emplace_back("attentions", needs.launches.attentions);
+  figures.emplace_back("copies", needs.launches.copies);
   figures.emplace_back("distinct", needs.numKernels);
   figures.emplace_back("tasks", needs.numTasks);
   figures.emplace_back("weights", memory.weights);
@@ -163,7 +177,7 @@ static Expected<Figures> figuresOf(const Request &request, const std::string &sa
       dist::priceOfConversions(compiler.module->lookupSymbol<func::FuncOp>("main"));
   ok = compiler.partition();
   if (ok) {
-    figures.emplace_back("grouped", groupedLaunches(local));
+    addGrouped(local, figures);
     figures.emplace_back(
         "unlike", opsUnlike(local, compiler.module->lookupSymbol<func::FuncOp>("main"),
                             tellUnlike));
