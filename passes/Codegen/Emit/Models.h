@@ -9,6 +9,7 @@ namespace partita::codegen {
 void attachRowModels(mlir::MLIRContext &context);        // LowerRows.cpp
 void attachIndexedRowModels(mlir::MLIRContext &context); // LowerScatter.cpp
 void attachSortModel(mlir::MLIRContext &context);        // LowerSort.cpp
+void attachPoolModels(mlir::MLIRContext &context);       // LowerPools.cpp
 void attachIndexedModels(mlir::MLIRContext &context);    // LowerIndexed.cpp
 
 } // namespace partita::codegen
