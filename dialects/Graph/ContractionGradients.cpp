@@ -208,9 +208,56 @@ static Value averageCotangent(Formula &f, PoolOp op, Value cotangent) {
                f.attr("output_padding", ArrayRef(more))});
 }
 
+/// Places of the elements that taps name, in a plane of the operand [N, C, positions];
+/// 0 for one that lies outside.
+struct TapPlaces {
+  Value place, isInside;
+};
+
+template <typename Op>
+static TapPlaces placesOf(Formula &f, Op op, Value taps, const Shape &input) {
+  Shape positions = f.shape(taps);
+  Value rest = f.cast(taps, f.i64()), place, isInside;
+  int64_t step = 1;
+  for (size_t d = op.getWindow().size(); d-- > 0;) {
+    const auto size = static_cast<double>(op.getWindow()[d]);
+    Value tap = d == 0 ? rest : f.op("mod", {rest, f.like(rest, size)});
+    rest = f.div(rest, size);
+    Value first = f.sub(f.mul(f.iota(f.i64(), positions[2 + d], 2 + d, input.size()),
+                              static_cast<double>(op.getStrides()[d])),
+                        static_cast<double>(op.getPads()[d]));
+    Value at = f.add(f.mul(tap, static_cast<double>(op.getDilations()[d])), first);
+    Value both =
+        f.both(f.less(f.like(at, -1), at), f.less(at, static_cast<double>(input[2 + d])));
+    at = f.mul(at, static_cast<double>(step));
+    place = place ? f.add(place, at) : at;
+    isInside = isInside ? f.both(isInside, both) : both;
+    step *= input[2 + d];
+  }
+  return {f.select(isInside, place, f.like(place, 0)), isInside};
+}
+
+/// [N, C, elements]
+static Shape planesOf(const Shape &shape) {
+  return {shape[0], shape[1], elementCount(Shape(shape.begin() + 2, shape.end()))};
+}
+
 /// Each position gives its cotangent to the element that was the largest of its window.
 template <typename Op>
 static Value maximumCotangent(Formula &f, Op op, Value taps, Value cotangent) {
+  Shape input = f.shape(op.getInput());
+  if (!graph::detail::areFewTaps(op.getWindow())) {
+    TapPlaces at = placesOf(f, op, taps, input);
+    Shape flat = planesOf(f.shape(cotangent));
+    Value given = f.select(at.isInside, cotangent, f.like(cotangent, 0));
+    Value made = f.op(
+        "scatter_elements",
+        {f.zeros(f.type(cotangent), planesOf(input)), f.reshape(at.place, flat),
+         f.reshape(given, flat)},
+        {f.attr("axis", int64_t(2)),
+         f.attr("kind", ReduceKindAttr::get(f.builder.getContext(), ReduceKind::Sum))});
+    return f.reshape(made, input);
+  }
   return f.shaped("max_pool_backward", {cotangent, taps}, f.shape(op.getInput()),
                   {f.attr("window", op.getWindow()), f.attr("strides", op.getStrides()),
                    f.attr("dilations", op.getDilations()), f.attr("pads", op.getPads())});
@@ -235,4 +282,19 @@ Expected<std::vector<Value>> MaxPoolOp::gradients(OpBuilder &builder,
   if (!cotangents[0])
     return std::vector<Value>(1);
   return f.results({maximumCotangent(f, *this, getTaps(), cotangents[0])});
+}
+
+/// A cotangent counts in the element that its tap names.
+Expected<std::vector<Value>> MaxPoolBackwardOp::gradients(OpBuilder &builder,
+                                                          ArrayRef<Value> cotangents,
+                                                          const std::vector<bool> &) {
+  Formula f(builder, getLoc());
+  Shape input = shapeOf(getResult()), positions = shapeOf(getCotangent());
+  TapPlaces at = placesOf(f, *this, getTaps(), input);
+  Value found = f.op("gather_elements",
+                     {f.reshape(cotangents[0], planesOf(input)),
+                      f.reshape(at.place, planesOf(positions))},
+                     {f.attr("axis", int64_t(2))});
+  found = f.reshape(found, positions);
+  return f.results({f.select(at.isInside, found, f.like(found, 0)), nullptr});
 }

@@ -60,6 +60,10 @@ kernels::OpFacts treesFacts(mlir::Operation *op);
 kernels::OpFacts maxPoolBackwardFacts(mlir::Operation *op);
 /// The element type of the taps of such windows: i8, or i32 where it is too small.
 mlir::Type tapType(mlir::MLIRContext *context, llvm::ArrayRef<int64_t> window);
+/// Tells whether the gradient of a maximum over such windows is max_pool_backward, where
+/// every element looks at the windows that cover it. Of larger windows, which cover
+/// an element many times, each gives its cotangent to one element.
+bool areFewTaps(llvm::ArrayRef<int64_t> window);
 /// The most windows of `taps` elements that cover an element of the dim.
 int64_t windowsPerElement(int64_t taps, int64_t stride, int64_t dilation);
 kernels::OpFacts softmaxFacts(mlir::Operation *op);

@@ -344,7 +344,7 @@ int64_t SuppressOp::getKernelSteps() {
 int64_t TreesOp::getKernelSteps() {
   const auto rows = static_cast<double>(shapeOf(getRows())[0]);
   const auto trees = static_cast<double>(shapeOf(getFeatures())[0]);
-  // Those that go down together stop at the lowest leaf that one of them comes to.
+  // Trees that go down together stop at the lowest leaf that one of them comes to.
   const double full = std::log2(static_cast<double>(shapeOf(getFeatures())[1] + 1));
   const double levels = std::min(static_cast<double>(getDepth()), serial.deeper * full);
   return stepCount(rows * trees, serial.level * levels + serial.leaf);

@@ -329,7 +329,8 @@ static std::vector<HostTensor> largestTaps(MaxPoolOp op, const HostTensor &input
   });
   std::vector<HostTensor> results;
   results.push_back(reference::tensor<T>(input.type, out, largest));
-  results.push_back(reference::tensor<int64_t>(DType::I64, out, taps));
+  const DType type = *dtypeOf(getElementTypeOrSelf(op.getTaps()));
+  results.push_back(reference::tensor<int64_t>(type, out, taps));
   return results;
 }
 
@@ -341,6 +342,10 @@ MaxPoolOp::evaluate(ArrayRef<const HostTensor *> operands) {
 
 Type graph::detail::tapType(MLIRContext *context, ArrayRef<int64_t> window) {
   return IntegerType::get(context, elementCount(vec(window)) <= 128 ? 8 : 32);
+}
+
+bool graph::detail::areFewTaps(ArrayRef<int64_t> window) {
+  return elementCount(vec(window)) <= 32;
 }
 
 //===-- Gradient of a maximum ---------------------------------------------===//

@@ -9,7 +9,7 @@ using namespace partita::kernels;
 using Dims = std::vector<std::vector<int32_t>>;
 
 //===----------------------------------------------------------------------===//
-// Where operands lie
+// Places of operands
 //===----------------------------------------------------------------------===//
 
 namespace {
@@ -151,7 +151,8 @@ static bool isOneLoop(const Parts &parts) {
   return parts.size() == 1 && parts[0].stride != 0;
 }
 
-/// Whether the operands, were they dense, move along the dims as those of attention do.
+/// Tells whether the operands, were they dense, move along the dims as those of attention
+/// do.
 static bool fits(const LocalProgram &program, const Attention &a) {
   const Loops first = loopsOf(program, a.scores), second = loopsOf(program, a.output);
   const Dims &weights = second.operands[a.weightsOperand];
@@ -195,7 +196,7 @@ public:
     a.scores = scores;
   }
 
-  /// Whether it is attention. If not, `why` is set where it only just is not.
+  /// Tells whether it is attention. If not, `why` is set where it only just is not.
   bool find() { return followScores() && followWeights() && takeOperands() && measure(); }
 
   Attention a;
@@ -232,8 +233,8 @@ private:
 };
 } // namespace
 
-/// What reads the value, if it is one op; otherwise the way goes on by one that may lead
-/// to the softmax, to say why this is none. −1: nobody.
+/// The op that reads the value, if it is one; otherwise the way goes on by one that may
+/// lead to the softmax, to say why this is none. −1: nobody.
 int32_t Finder::userOf(int32_t value, const char *what) {
   const std::vector<LocalUse> &uses = program.value(value).uses;
   if (uses.size() == 1)
@@ -249,7 +250,7 @@ int32_t Finder::userOf(int32_t value, const char *what) {
   return -1;
 }
 
-/// By what the op multiplies its operand `value`, if that is all it does.
+/// The factor by which the op multiplies its operand `value`, if that is all it does.
 std::optional<double> Finder::factorOf(int32_t number, int32_t value) const {
   const LocalOp &op = program.op(number);
   const bool isDivision = op.facts.role == OpRole::Div;
@@ -472,13 +473,13 @@ Attentions kernels::takeAttentions(LocalProgram &program, const Target &target) 
       found.apart.emplace_back(finder.a.softmax, finder.why);
     }
   }
-  // What computes masks for attentions alone is not computed by itself.
+  // Ops that compute masks for attentions alone are not computed by themselves.
   for (size_t o = program.ops.size(); o-- > 0;)
     if (own[o] &&
         std::ranges::all_of(program.result(static_cast<int32_t>(o)).uses,
                             [&](const LocalUse &use) { return mark(use.op) == Inside; }))
       program.ops[o].attention = Inside;
-  // What others read too is in memory.
+  // Values that others read too are in memory.
   for (auto &[root, attention] : found.byRoot) {
     std::erase_if(attention.own, [&](int32_t op) { return mark(op) != Inside; });
     if (mark(root) == None)

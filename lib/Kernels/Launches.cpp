@@ -12,7 +12,7 @@ static int64_t bytesOf(const LocalValue &value) {
   return elementCount(value.shape) * static_cast<int64_t>(byteWidth(value.type));
 }
 
-/// Whether another op computes the gradients of the same attention and both are one
+/// Tells whether another op computes the gradients of the same attention and both are one
 /// kernel, which the first of them forms: there are so many heads of keys that each is
 /// enough work for a thread.
 static bool isFormedBefore(const LocalProgram &program, int32_t number,

@@ -12,13 +12,13 @@ using namespace partita;
 using namespace partita::kernels;
 
 namespace {
-/// Where a value lies.
+/// A value's storage and how it lies there.
 struct Tensor {
   int32_t storage = -1;
   View view;
 };
 
-/// What a kernel reads or writes, seen from its points.
+/// An operand or output of a kernel, seen from its points.
 struct Access {
   Tensor tensor;
   View points;
@@ -126,7 +126,7 @@ Tensor &Placer::denseOf(int32_t value) {
   return tensor;
 }
 
-/// What the program gives is row-major.
+/// Results of the program are row-major.
 Tensor Placer::like(int32_t value, const View &order) {
   const LocalValue &it = program.value(value);
   for (const LocalUse &use : it.uses)
@@ -227,14 +227,15 @@ void Placer::placeEngine(int32_t number) {
 void Placer::placeAttention(int32_t number) {
   const LocalOp &op = program.op(number);
   auto isPlain = [](const View &view) {
-    return view.dims.end()[-1].size() <= 1 && view.dims.end()[-2].size() <= 1;
+    return view.dims.size() < 2 ||
+           (view.dims.end()[-1].size() <= 1 && view.dims.end()[-2].size() <= 1);
   };
   for (size_t i = 0; i < std::min<size_t>(op.operands.size(), 3); ++i)
     if (const View &view = tensorOf(op.operands[i]).view; !isPlain(view))
       copied(view, widthOf(op.operands[i]));
   for (int32_t value : op.results) {
     Tensor result = forUser(value);
-    if (result.view.dims.size() >= 2 && !isPlain(result.view))
+    if (!isPlain(result.view))
       result = dense(program.value(value).shape);
     tensors[static_cast<size_t>(value)] = std::move(result);
   }
@@ -294,7 +295,7 @@ void Placer::placeWindow(int32_t number) {
   tensors[static_cast<size_t>(to)] = std::move(result);
 }
 
-/// What a program gives is row-major; what a function gives to the one that runs it, too.
+/// Results of a program are row-major; those of a function to the one that runs it, too.
 void Placer::placeEnd(int32_t number) {
   for (int32_t value : program.op(number).operands)
     denseOf(value);

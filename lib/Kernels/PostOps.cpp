@@ -149,6 +149,8 @@ static bool takesOperand(const LocalProgram &program, int32_t engine, int32_t op
   size_t first = rank;
   while (first > 0 && (result[first - 1] == 1 || varies(first - 1)))
     --first;
+  if (first + columns > rank)
+    return false;
   bool isOfColumns = false, isElsewhere = false;
   for (size_t d = 0; d < rank; ++d)
     if (varies(d))

@@ -1,7 +1,7 @@
 //===- Attention.cpp - A softmax between two products ---------------------===//
 //
-// What code generation makes one kernel of (lib/Kernels/Attention.cpp), seen in
-// a flow graph: a product; arithmetic and views; an op that makes rows of rows with a
+// A group of ops that code generation makes one kernel (lib/Kernels/Attention.cpp), seen
+// in a flow graph: a product; arithmetic and views; an op that makes rows of rows with a
 // function for every element, as softmax does; views; a product that sums over the rows.
 // Nobody else reads what is between the products. The softmax does not split its rows, so
 // where the scores come with their keys split a conversion stands between, and what it

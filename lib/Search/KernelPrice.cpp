@@ -115,7 +115,7 @@ private:
     const int32_t flow = function.flowValues[static_cast<size_t>(value)];
     return flow >= 0 && timing.isFar(flow);
   }
-  /// Who starts what takes time.
+  /// The unit that is started, whose start takes time.
   enum class Start : uint8_t { Nobody, Kernel, Call };
   /// Adds what takes so long to the pass of the op.
   void add(int32_t op, double time, Start start) {
@@ -183,8 +183,8 @@ void FunctionPrice::addGroup(int32_t number, const std::vector<int32_t> &members
       Start::Kernel);
 }
 
-/// What a kernel of attention computes before its last product: nothing is started, nor
-/// moved.
+/// Adds what a kernel of attention computes before its last product: nothing is started,
+/// nor moved.
 void FunctionPrice::addInside(int32_t number) {
   const LocalOp &op = program.op(number);
   const int32_t flow = function.flowOps[static_cast<size_t>(number)];

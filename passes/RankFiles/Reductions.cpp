@@ -142,7 +142,7 @@ static void writePool(RankWriter &w, Operation *op) {
   w.define(op->getResult(0), isApart ? w.node("Mul", {y, tapsPerElement(w, pool)}) : y);
 }
 
-/// Where the windows of spatial dim `d` begin, to be broadcast to all positions `out`.
+/// Begins of the windows of spatial dim `d`, to be broadcast to all positions `out`.
 static std::string windowStarts(RankWriter &w, const Shape &out, size_t d, int64_t stride,
                                 int64_t pad) {
   std::vector<int64_t> starts;

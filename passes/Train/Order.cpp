@@ -18,7 +18,9 @@ static bool hasWindowsOf(PoolOp a, MaxPoolOp b) {
 
 void train::findTapsForward(Block &block) {
   for (MaxPoolOp taps : llvm::make_early_inc_range(block.getOps<MaxPoolOp>())) {
-    if (dist::phaseOf(taps.getOperation()) == Phase::Forward)
+    // An engine's pool is faster than a kernel that counts many taps.
+    if (dist::phaseOf(taps.getOperation()) == Phase::Forward ||
+        !graph::detail::areFewTaps(taps.getWindow()))
       continue;
     for (Operation *reader : taps.getInput().getUsers()) {
       auto pool = dyn_cast<PoolOp>(reader);
@@ -79,19 +81,17 @@ void train::updateEarly(Block &block) {
     ops.push_back(&op);
   }
   auto isUpdate = [](Operation *op) { return dist::phaseOf(op) == Phase::Update; };
-  // Behind the kernels from here on, up to a call.
-  auto kernelsEnd = [&](size_t i) {
-    size_t end = i;
-    for (; i < ops.size(); ++i) {
+  // Places behind the kernels from each op on, up to a call.
+  std::vector<size_t> kernelsEnd(ops.size() + 1, ops.size());
+  for (size_t i = ops.size(), end = 0; i-- > 0;) {
+    // An `end` of 0: no kernel lies between the op and the next call.
+    if (!isUpdate(ops[i]) && ops[i]->getNumOperands() != 0) {
       const kernels::OpFacts facts = kernelFactsOf(ops[i]);
-      if (isUpdate(ops[i]) || ops[i]->getNumOperands() == 0)
-        continue;
-      if (!facts.isFusable() && facts.kind != kernels::OpKind::View)
-        break;
-      end = i + 1;
+      const bool isKernel = facts.isFusable() || facts.kind == kernels::OpKind::View;
+      end = isKernel ? std::max(end, i + 1) : 0;
     }
-    return end;
-  };
+    kernelsEnd[i] = std::max(end, i);
+  }
   // Behind ops[i], in order; those of -1 at the beginning.
   std::vector<std::vector<Operation *>> behind(ops.size() + 1);
   DenseMap<Operation *, size_t> anchors; // one more than the place
@@ -104,7 +104,7 @@ void train::updateEarly(Block &block) {
       if (from && anchors.count(from))
         anchor = std::max(anchor, anchors[from]);
       else if (from)
-        anchor = std::max(anchor, isSumOfRows(operand) ? kernelsEnd(place[from] + 1)
+        anchor = std::max(anchor, isSumOfRows(operand) ? kernelsEnd[place[from] + 1]
                                                        : place[from] + 1);
       else
         for (Operation *reader : operand.getUsers())

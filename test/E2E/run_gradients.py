@@ -114,6 +114,31 @@ def at_points(folder):
             near(a, b, f"{name} on {mesh or 'one rank'}")
 
 
+def through_pools(folder):
+    """Derivatives of Σ max(x²)² over windows of few taps and of many: 4x³ and 12x² of the
+    largest, 0 of all others."""
+    for window in (2, 6):
+        spatial = dict(kernel_shape=[window, window], strides=[window, window])
+        nodes = [node("Mul", ["x", "x"], ["xx"]), node("MaxPool", ["xx"], ["y"], **spatial),
+                 node("Mul", ["y", "y"], ["yy"]), node("ReduceSum", ["yy"], ["o"], keepdims=0),
+                 gradient(["x"], ["dx"], "first", xs=["x"], y="o"),
+                 gradient(["x"], ["ddx"], "second", xs=["x"], y="dx")]
+        shape = [2, 3, 12, 12]
+        graph = helper.make_graph(nodes, "g", [info("x", shape)],
+                                  [info("dx", shape), info("ddx", shape)])
+        onnx.save(model(graph), folder / "pools.onnx")
+        x = real(*shape)
+        windows = (x * x).reshape(2, 3, 12 // window, window, 12 // window, window)
+        largest = (windows == windows.max((3, 5), keepdims=True)).reshape(shape)
+        for mesh in ("", "dp=2"):
+            partita("compile", folder / "pools.onnx", "-o", folder / "b", "--force",
+                    *(["--mesh", mesh] if mesh else []))
+            dx, ddx = run(folder / "b", {"x": x}, folder)
+            what = f"windows of {window} on {mesh or 'one rank'}"
+            near(dx, np.where(largest, 4.0 * x**3, 0), f"dx of {what}")
+            near(ddx, np.where(largest, 12.0 * x**2, 0), f"ddx of {what}")
+
+
 def through_control(folder):
     """A program with a loop: y = x after three times x = x * w + x."""
     body = helper.make_graph(
@@ -260,6 +285,7 @@ def main():
         folder = pathlib.Path(name)
         of_onnx(folder)
         at_points(folder)
+        through_pools(folder)
         through_control(folder)
         step_of_file(folder)
         errors(folder)

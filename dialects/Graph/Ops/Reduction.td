@@ -147,14 +147,17 @@ def Graph_MaxPoolOp : Graph_InferredOp<"max_pool", [DeclareOpInterfaceMethods<Di
   }];
 }
 
-def Graph_MaxPoolBackwardOp : Graph_ShapedOp<"max_pool_backward"> {
+def Graph_MaxPoolBackwardOp : Graph_ShapedOp<"max_pool_backward",
+                                              [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let kernel = "::partita::graph::detail::maxPoolBackwardFacts(*this)";
   let summary = "Gradient of a maximum over windows by its operand";
   let description = [{
     Of the max_pool with these attributes whose operand has the shape given, whose second
     result is `taps`, and whose first result has the cotangent [N, C, positions…]. An
     element is the sum of the cotangents of the windows whose tap it is, in the order of
-    the windows; zero where there is none. Of `pads` only the low ones count:
+    the windows; zero where there is none. A window without a number above the least of
+    the type names its first tap, which may lie outside and then gives to nobody. Of `pads`
+    only the low ones count:
 
     ```mlir
     %g = graph.max_pool_backward %cotangent, %taps {window = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>}

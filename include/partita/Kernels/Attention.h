@@ -11,9 +11,9 @@
 //   reshape, transpose, casts between floats
 //   %y = graph.contract %p, %v          the root: the kernel is formed here
 //
-// What a mask is computed of by few cheap ops over queries and keys (positions compared
-// with positions) is computed in the kernel; what is smaller than the scores, or costs
-// more, is loaded.
+// Parts of a mask that few cheap ops compute over queries and keys (positions compared
+// with positions) are computed in the kernel; parts that are smaller than the scores, or
+// cost more, are loaded.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_KERNELS_ATTENTION_H
@@ -27,7 +27,7 @@
 
 namespace partita::kernels {
 
-/// One attention, by numbers of a program's ops and values.
+/// An attention, by numbers of a program's ops and values.
 struct Attention {
   int32_t scores = -1, softmax = -1, output = -1;
   int32_t q = -1, k = -1, v = -1; ///< behind products with constants, which `scale` has

@@ -10,8 +10,7 @@ namespace partita::kernels {
 /// Communication and copies from one dense tensor to another are none of them.
 struct Launches {
   int64_t kernels = 0, calls = 0, bytesWritten = 0;
-  /// Of the kernels those of attentions, and those that move elements and compute
-  /// nothing.
+  /// Kernels among them of attentions, and those that move elements and compute nothing.
   int64_t attentions = 0, copies = 0;
 
   /// Adds so many runs of what `more` has.

@@ -95,7 +95,7 @@ public:
   /// is cut.
   std::optional<View> sliced(const Shape &shape, const Shape &starts,
                              const Shape &steps) const;
-  /// As numpy: stretches dims of size 1 and adds leading ones, by stride 0.
+  /// Stretches dims of size 1, as numpy does, and adds leading ones, by stride 0.
   View broadcast(const Shape &shape) const;
   /// Row-major reshape; nothing where the cuts of the new shape do not nest with the
   /// parts.
@@ -128,13 +128,13 @@ bool isImage(const Images &images, const View &view);
 /// Tells whether calls read an image where it lies so; others are copied first.
 bool readsImage(const Images &images, const View &view);
 
-/// Where the operands of a join lie in its result.
+/// Places of a join's operands in its result.
 std::vector<View> viewsOfJoin(const View &result, std::span<const Shape> operands,
                               size_t axis);
 
 // Kernels.
 
-/// What a kernel reads or writes: a storage, and how it lies there.
+/// An operand or output of a kernel: a storage, and how the tensor lies there.
 struct Lying {
   int32_t storage = -1;
   const View *view = nullptr;
@@ -158,7 +158,7 @@ public:
 private:
   std::vector<std::vector<int64_t>> perDim;
 };
-/// Of a tensor that moves along no more than some dims of the points, its elements alone:
+/// Elements alone of a tensor that moves along no more than some dims of the points:
 /// what is copied of it where it does not nest.
 View ownElements(const View &ofPoints);
 

@@ -109,8 +109,9 @@ void CpuEmitter::mapAtOnce(int number, Value from, Value to) {
     rowBody();
     return Values();
   };
+  // A range may be empty from behind its end.
   Value count = arith::SubIOp::create(builder, location, to, from);
-  Value rest = arith::RemUIOp::create(builder, location, count, integer(step));
+  Value rest = arith::RemSIOp::create(builder, location, count, integer(step));
   Value whole = arith::SubIOp::create(builder, location, to, rest);
   loopAtOnce(number, dim, {from, whole, step}, {}, body);
   loopAtOnce(number, dim, {whole, to, 1}, {}, body);

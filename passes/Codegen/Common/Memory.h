@@ -53,7 +53,7 @@ int64_t stateBytesWritten(const Program &program);
 /// average over many such requests.
 int64_t stateBytesMoved(const Program &program);
 
-/// What a request of one rank runs, loops counted by their trips.
+/// Kernels, calls and copies of a request of one rank, loops counted by their trips.
 kernels::Launches launchesOf(const Program &program);
 
 /// Vector instructions that a run of a kernel takes (getKernelSteps of its ops).

@@ -7,7 +7,7 @@ using namespace partita;
 using namespace partita::codegen;
 
 namespace {
-/// By the facts of the op.
+/// Asks the facts of the op.
 template <typename Op>
 struct ViewModel : ViewOpInterface::ExternalModel<ViewModel<Op>, Op> {
   std::optional<View> resultView(Operation *op, const View &operand) const {

@@ -122,8 +122,13 @@ struct TreesModel : IndexedOpInterface::ExternalModel<TreesModel, graph::TreesOp
     Location where = e.location;
     Value zero = e.integer(0), depth = e.integer(depthOf(op));
     // A node per tree, behind them the steps that were taken, and bits that are set where
-    // a tree was not at a leaf.
+    // a tree was not at a leaf. An odd step comes first.
     SmallVector<Value> begin(indices.size() + 1, zero);
+    if (const int64_t odd = depthOf(op) % stepsPerLook; odd != 0) {
+      begin.back() = e.integer(odd);
+      for (auto [at, index] : llvm::zip(begin, indices))
+        at = nextNode(e, number, index, at);
+    }
     begin.push_back(e.integer(1));
     auto isOnTheWay = [&](OpBuilder &, Location, ValueRange now) {
       Value isLower = arith::CmpIOp::create(b, where, arith::CmpIPredicate::slt,

@@ -58,7 +58,7 @@ struct MaxPoolModel : IndexedOpInterface::ExternalModel<MaxPoolModel, graph::Max
     auto pool = cast<graph::MaxPoolOp>(op);
     OpBuilder &b = e.builder;
     Type type = e.computeType(e.node(number).type);
-    // As wide as the elements are, so that both choices are by one mask.
+    // Counted in 32 bits, as most elements have, so that both choices are by one mask.
     Type tapType = b.getI32Type();
     Value least = lowest(e, type, e.node(number).type);
     KernelEmitter::Values found = forDigits(
@@ -91,7 +91,7 @@ private:
     return arith::ConstantOp::create(e.builder, e.location, IntegerAttr::get(type, bits));
   }
 
-  /// Of floats also a NaN.
+  /// Tells whether `a` is above `c`, or is a NaN.
   static Value isAbove(KernelEmitter &e, Value a, Value c, DType dtype) {
     if (isa<FloatType>(a.getType())) {
       Value above =
@@ -123,7 +123,7 @@ private:
                                            e.integer(in[2 + d]));
       isInside =
           isInside ? arith::AndIOp::create(b, at, isInside, inside).getResult() : inside;
-      // What is outside is not used, but must be somewhere.
+      // An element outside is not used, but must be somewhere.
       where = arith::MaxSIOp::create(b, at, where, e.integer(0));
       place[2 + d] = arith::MinSIOp::create(b, at, where, e.integer(in[2 + d] - 1));
     }
@@ -212,7 +212,7 @@ private:
       own = make<arith::AddIOp>(
           e, make<arith::MulIOp>(e, tap, e.integer(pool.getWindow()[d])), own);
     }
-    // What is outside is not used, but must be somewhere.
+    // An element outside is not used, but must be somewhere.
     window = make<arith::MaxSIOp>(e, window, e.integer(0));
     place[2 + d] = make<arith::MinSIOp>(e, window, e.integer(extent - 1));
     return arith::SelectOp::create(b, e.location, covers, own, e.integer(-1));
@@ -220,7 +220,7 @@ private:
 
   static Value termAt(graph::MaxPoolBackwardOp pool, KernelEmitter &e, int number,
                       ArrayRef<Value> place, Value tap, Type type) {
-    // Where there is no window, a number that no tap is.
+    // A number that no tap is, for a window that is not there.
     Value none = e.integer(elementCount(graph::vec(pool.getWindow())));
     Value isWindow = arith::CmpIOp::create(e.builder, e.location,
                                            arith::CmpIPredicate::sge, tap, e.integer(0));

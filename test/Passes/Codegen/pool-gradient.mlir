@@ -38,3 +38,9 @@ func.func @cut(%g: tensor<1x2x4xf32>, %x: tensor<1x2x12xf16>) -> (tensor<1x2x5xf
   %1 = graph.max_pool_backward %largest, %taps {window = array<i64: 3>, strides = array<i64: 2>, dilations = array<i64: 1>, pads = array<i64: 1, 1>} : (tensor<1x2x6xf16>, tensor<1x2x6xi8>) -> tensor<1x2x12xf16>
   return %0, %1 : tensor<1x2x5xf32>, tensor<1x2x12xf16>
 }
+
+// Taps as results.
+func.func @taps(%x: tensor<1x2x12xf32>) -> (tensor<1x2x6xf32>, tensor<1x2x6xi8>) {
+  %largest, %taps = graph.max_pool %x {window = array<i64: 3>, strides = array<i64: 2>, dilations = array<i64: 1>, pads = array<i64: 1, 1>} : (tensor<1x2x12xf32>) -> (tensor<1x2x6xf32>, tensor<1x2x6xi8>)
+  return %largest, %taps : tensor<1x2x6xf32>, tensor<1x2x6xi8>
+}
