@@ -209,7 +209,7 @@ static Value averageCotangent(Formula &f, PoolOp op, Value cotangent) {
 }
 
 /// Places of the elements that taps name, in a plane of the operand [N, C, positions];
-/// 0 for one that lies outside.
+/// 0 for one that lies outside, or of no tap of the window.
 struct TapPlaces {
   Value place, isInside;
 };
@@ -217,7 +217,10 @@ struct TapPlaces {
 template <typename Op>
 static TapPlaces placesOf(Formula &f, Op op, Value taps, const Shape &input) {
   Shape positions = f.shape(taps);
-  Value rest = f.cast(taps, f.i64()), place, isInside;
+  Value rest = f.cast(taps, f.i64()), place;
+  const int64_t count = elementCount(vec(op.getWindow()));
+  Value isInside =
+      f.both(f.less(f.like(rest, -1), rest), f.less(rest, static_cast<double>(count)));
   int64_t step = 1;
   for (size_t d = op.getWindow().size(); d-- > 0;) {
     const auto size = static_cast<double>(op.getWindow()[d]);
@@ -231,7 +234,7 @@ static TapPlaces placesOf(Formula &f, Op op, Value taps, const Shape &input) {
         f.both(f.less(f.like(at, -1), at), f.less(at, static_cast<double>(input[2 + d])));
     at = f.mul(at, static_cast<double>(step));
     place = place ? f.add(place, at) : at;
-    isInside = isInside ? f.both(isInside, both) : both;
+    isInside = f.both(isInside, both);
     step *= input[2 + d];
   }
   return {f.select(isInside, place, f.like(place, 0)), isInside};
