@@ -135,7 +135,7 @@ Tensor Placer::like(int32_t value, const View &order) {
   return {numStorages++, order.denseLike(it.shape)};
 }
 
-/// Such that views between the value and its only user become dense.
+/// Lays the value so that views between it and its only user become dense.
 Tensor Placer::forUser(int32_t value) {
   std::vector<int32_t> path;
   for (int32_t end = value; program.value(end).uses.size() == 1;) {

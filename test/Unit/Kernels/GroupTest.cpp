@@ -3,6 +3,8 @@
 
 #include "partita/Base/Bundle/TaskTable.h"
 
+#include "ProgramBuilder.h"
+
 #include <catch2/catch.hpp>
 
 using namespace partita;
@@ -11,27 +13,7 @@ using namespace partita::kernels;
 using Shape = std::vector<int64_t>;
 
 namespace {
-/// Programs of f32 tensors; ops are called by the value that they make.
-struct Builder {
-  LocalProgram program;
-
-  int32_t argument(Shape shape) { return program.addValue(std::move(shape), DType::F32); }
-  int32_t constant(double number) {
-    int32_t value = op(OpFacts(), {}, {});
-    program.values[static_cast<size_t>(value)].uniform = number;
-    return value;
-  }
-  int32_t op(OpFacts facts, std::vector<int32_t> operands, Shape shape,
-             Phase phase = Phase::Forward) {
-    int32_t result = program.addValue(std::move(shape), DType::F32);
-    LocalOp made;
-    made.facts = std::move(facts);
-    made.phase = phase;
-    made.operands = std::move(operands);
-    made.results = {result};
-    program.addOp(std::move(made));
-    return result;
-  }
+struct Builder : ProgramBuilder {
   int32_t pointwise(std::vector<int32_t> operands, Shape shape, double steps = 1,
                     Phase phase = Phase::Forward) {
     return op(OpFacts::pointwise(steps, Post::None), std::move(operands),
@@ -40,12 +22,6 @@ struct Builder {
   int32_t product(int32_t operand, Shape shape) {
     return op(OpFacts::engine(true), {operand}, std::move(shape));
   }
-  void give(std::vector<int32_t> values) {
-    LocalOp made;
-    made.operands = std::move(values);
-    program.addOp(std::move(made));
-  }
-  int32_t maker(int32_t value) const { return program.value(value).producer; }
 };
 } // namespace
 

@@ -3,31 +3,15 @@
 #include "partita/Kernels/Attention.h"
 #include "partita/Kernels/Launches.h"
 
+#include "ProgramBuilder.h"
+
 #include <catch2/catch.hpp>
 
 using namespace partita;
 using namespace partita::kernels;
 
 namespace {
-/// Programs of f32 tensors; ops are called by the value that they make.
-struct Builder {
-  LocalProgram program;
-
-  int32_t argument(Shape shape) { return program.addValue(std::move(shape), DType::F32); }
-  int32_t constant(double number) {
-    int32_t value = op(OpFacts(), {}, {});
-    program.values[static_cast<size_t>(value)].uniform = number;
-    return value;
-  }
-  int32_t op(OpFacts facts, std::vector<int32_t> operands, Shape shape) {
-    int32_t result = program.addValue(std::move(shape), DType::F32);
-    LocalOp made;
-    made.facts = std::move(facts);
-    made.operands = std::move(operands);
-    made.results = {result};
-    program.addOp(std::move(made));
-    return result;
-  }
+struct Builder : ProgramBuilder {
   int32_t of(OpKind kind, OpRole role, std::vector<std::vector<int64_t>> numbers,
              std::vector<int32_t> operands, Shape shape) {
     return op(OpFacts::of(kind, role, std::move(numbers)), std::move(operands),
@@ -43,11 +27,6 @@ struct Builder {
     OpFacts facts = OpFacts::pointwise(1, Post::Add);
     facts.role = OpRole::Add;
     return op(std::move(facts), {a, b}, std::move(shape));
-  }
-  void give(std::vector<int32_t> values) {
-    LocalOp made;
-    made.operands = std::move(values);
-    program.addOp(std::move(made));
   }
   Launches launches(const Target &target = cpu) {
     takeAttentions(program, target);
